@@ -10,6 +10,7 @@ from source_tree import Breach, without_comments
 OPENS = re.compile(r"^(?:inline )?namespace\s*([\w:]*)\s*\{\s*(\}?)")
 CLOSES = re.compile(r"^\}  // namespace")
 TYPE = re.compile(r"^(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union)\s+(\w+)\b(?!\s*<|::)[^;()]*(?:\{|$)")
+TEST = re.compile(r"tests/\w+/(\w+_test)[.]cpp$")
 ALONE = ("bench/", "tests/library/", "tests/ported/")  # programs of one file
 
 
@@ -28,11 +29,18 @@ def types(source):
 
 
 def names(tree):
-    """A type that others can see has a name of its own in its namespace; what only its file uses has none around it."""
+    """A type that others can see has a name of its own in its namespace; what only its file uses has none around it. A test
+    that is compiled in a group with others has a namespace of its own, too."""
     first, breaches, seen = {}, [], 0
+    cmake = "".join(s.text for s in tree.sources if s.path == "tests/CMakeLists.txt")
+    apart = re.findall(r"\w+", "".join(re.findall(r"set\(apart ([^)]*)", cmake)))
     for source in tree.cpp:
         if source.path.startswith(ALONE):
             continue
+        if (test := TEST.match(source.path)) and test[1] not in apart:
+            seen += 1
+            if (space := f"namespace ringgrad::test::{test[1]} {{\n") not in source.text:
+                breaches.append(Breach(source.path, 1, "shares a namespace with the tests of its group", space.strip()))
         for line, space, name in types(source):
             seen += 1
             where = first.setdefault((space, name), (source.path, line))

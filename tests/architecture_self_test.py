@@ -119,6 +119,7 @@ MUTANTS = [
     ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace('"add"', '"sub"'), 2, "core/kernels.h"),
     ("kernels", "tests/kernels/op_specs.cpp", SPECS.replace(' + "_backward"', ""), 5, "core/kernels.h"),
     ("names", "nn/module.cpp", "\n" + ONE_TYPE, 3),
+    ("names", "tests/nn/module_test.cpp", "using namespace ringgrad;\n", 1),
     ("words", "nn/module.cpp", "int x;\n\n// Of modules.\nint y;\n// Which one?\nint z;\n", 1, "tests/architecture_words.py"),
     ("words", "tests/short.py", '"""What a test is."""\n\n\ndef f():\n    """Where it is."""\n', 1, "tests/architecture_words.py"),
     ("words", "nn/module.cpp", "// It is" + " so" * 29 + ".\n", 1, "tests/architecture_words.py"),

@@ -7,7 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::arena_test {
 using test::require_error;
 
 namespace {
@@ -147,3 +147,5 @@ TEST_CASE("missing gradients become zeros, and strided tensors contiguous", "[qu
   REQUIRE(to_vector<float>(ranges[own].grads) == std::vector<float>{1, 4, 2, 5, 3, 6});
   REQUIRE(to_vector<float>(ranges[1 - own].grads) == std::vector<float>{0});
 }
+
+}  // namespace ringgrad::test::arena_test

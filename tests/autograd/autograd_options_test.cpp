@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::autograd_options_test {
 
 namespace {
 
@@ -213,3 +212,5 @@ TEST_CASE("after a hook that throws, the same graph gives whole gradients", "[qu
   loss.backward();
   CHECK(values(x.grad()) == Values{9, 17, 25});
 }
+
+}  // namespace ringgrad::test::autograd_options_test

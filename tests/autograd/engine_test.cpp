@@ -13,8 +13,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::engine_test {
 
 namespace {
 
@@ -366,3 +365,5 @@ TEST_CASE("threads run backward on graphs of their own at the same time",
   for (auto& thread : threads) thread.join();
   CHECK(results == Values{100, 200, 300, 400});
 }
+
+}  // namespace ringgrad::test::engine_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::gradcheck_test {
 
 namespace {
 
@@ -89,3 +88,5 @@ TEST_CASE("gradcheck wants float64 and a graph", "[gradcheck][quick]") {
   require_error<Error>("gradcheck: the result does not depend on any input that requires grad",
                        [&] { gradcheck(twice, {ones({2}, {.dtype = DType::Float64})}); });
 }
+
+}  // namespace ringgrad::test::gradcheck_test

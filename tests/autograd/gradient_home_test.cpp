@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::gradient_home_test {
 
 namespace {
 
@@ -134,3 +133,5 @@ TEST_CASE("batch norm writes the gradients of its weight and bias", "[quick]") {
   CHECK(written.second == 10);
   CHECK(doubled == std::pair(2 * written.first, 2 * written.second));
 }
+
+}  // namespace ringgrad::test::gradient_home_test

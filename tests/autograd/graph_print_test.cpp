@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::graph_print_test {
 
 namespace {
 
@@ -157,3 +156,5 @@ TEST_CASE("a tensor without graph cannot be printed", "[graph_print][quick]") {
   require_error<Error>("print_graph_dot: the tensor has no graph",
                        [] { printed(print_graph_dot, Tensor()); });
 }
+
+}  // namespace ringgrad::test::graph_print_test

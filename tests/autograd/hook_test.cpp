@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::hook_test {
 
 namespace {
 Tensor leaf(const std::vector<float>& values) { return Tensor(tensor(values)).set_requires_grad(); }
@@ -194,3 +193,5 @@ TEST_CASE("an exception in a final callback leaves backward", "[hook][quick]") {
   (x * 2).backward();
   CHECK(x.grad().item<float>() == 4);
 }
+
+}  // namespace ringgrad::test::hook_test

@@ -6,8 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::saved_tensor_test {
 
 namespace {
 Tensor leaf(const std::vector<float>& values) { return Tensor(tensor(values)).set_requires_grad(); }
@@ -86,3 +85,5 @@ TEST_CASE("backward frees what a node saved as soon as it has run", "[saved_tens
   loss.backward();
   CHECK(storage.expired());
 }
+
+}  // namespace ringgrad::test::saved_tensor_test

@@ -13,8 +13,7 @@
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::second_derivatives_test {
 
 namespace {
 
@@ -389,3 +388,5 @@ TEST_CASE("compositions are differentiated twice", "[gradcheck][quick]") {
     CHECK(result.passed);
   }
 }
+
+}  // namespace ringgrad::test::second_derivatives_test

@@ -8,7 +8,7 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::steady_state_test {
 
 namespace {
 
@@ -44,3 +44,5 @@ TEST_CASE("training steps reuse their memory", "[quick][threads][memory]") {
     check_steady("resnet20b", {.in_channels = 3, .image_size = 16}, dtype);
   }
 }
+
+}  // namespace ringgrad::test::steady_state_test

@@ -11,8 +11,7 @@
 #include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::waiting_gradient_test {
 
 namespace {
 
@@ -175,3 +174,5 @@ TEST_CASE("a waiting gradient is taken where it lies alike, and once", "[quick][
   require_error<Error>("take_waiting_gradient: no closure of a backward pass is running",
                        [&] { take_waiting_gradient(0, alike); });
 }
+
+}  // namespace ringgrad::test::waiting_gradient_test

@@ -18,8 +18,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::allocator_test {
 
 namespace {
 
@@ -199,3 +198,5 @@ TEST_CASE("AddressSanitizer sees a block's end, and its use after it is free",
   CHECK(__asan_address_is_poisoned(data));  // though the cache keeps it
 }
 #endif
+
+}  // namespace ringgrad::test::allocator_test

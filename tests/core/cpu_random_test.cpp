@@ -6,8 +6,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cpu_random_test {
 
 namespace {
 
@@ -83,3 +82,5 @@ TEST_CASE("uniform, normal and dropout have the moments they should", "[quick][c
   kernels::dropout(x, ones({n}), state_of(3, 0), 0.25);
   REQUIRE(std::abs(moment(1) - 1) < 0.008);
 }
+
+}  // namespace ringgrad::test::cpu_random_test

@@ -3,8 +3,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cpu_threads_test {
 
 namespace {
 
@@ -157,3 +156,5 @@ TEST_CASE("random numbers do not depend on the number of threads", "[quick][thre
     return std::vector<Tensor>{x, y, z};
   });
 }
+
+}  // namespace ringgrad::test::cpu_threads_test

@@ -4,7 +4,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::for_each_tensor_test {
 
 namespace {
 
@@ -44,3 +44,5 @@ TEST_CASE("what is visited may be replaced", "[quick]") {
   for_each_tensor(outputs, [](Tensor& x) { x = scalar(7); });
   CHECK(found(outputs) == std::vector<float>{7, 7});
 }
+
+}  // namespace ringgrad::test::for_each_tensor_test

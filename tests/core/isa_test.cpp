@@ -13,7 +13,7 @@
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::isa_test {
 
 namespace {
 
@@ -117,3 +117,5 @@ TEST_CASE("ranks' sums are compiled for each, and have the same bits", "[quick][
   use_isa(before);
   CHECK(functions.size() == usable);
 }
+
+}  // namespace ringgrad::test::isa_test

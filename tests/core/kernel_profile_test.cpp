@@ -9,7 +9,7 @@
 #include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::kernel_profile_test {
 
 TEST_CASE("a profile counts a matrix product's operations and bytes", "[quick]") {
   const Tensor a = ones({2, 3, 5});
@@ -136,3 +136,5 @@ TEST_CASE("a kernel that throws leaves the profile usable", "[quick]") {
   REQUIRE(profile.calls().size() == 1);
   REQUIRE(profile.calls()[0].kernel == std::string("fill"));
 }
+
+}  // namespace ringgrad::test::kernel_profile_test

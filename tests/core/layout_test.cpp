@@ -11,8 +11,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::layout_test {
 
 namespace {
 
@@ -231,3 +230,5 @@ TEST_CASE("what is not a number reaches the outputs of a convolution, and only t
     }
   }
 }
+
+}  // namespace ringgrad::test::layout_test

@@ -24,8 +24,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::locale_test {
 
 namespace {
 
@@ -215,3 +214,5 @@ TEST_CASE("locale: variables, devices and what ranks tell each other are read th
     CHECK(lower_case("TIFF\xc4") == "tiff\xc4");
   }
 }
+
+}  // namespace ringgrad::test::locale_test

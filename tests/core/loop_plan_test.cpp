@@ -7,7 +7,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::loop_plan_test {
 
 namespace {
 
@@ -98,3 +98,5 @@ TEST_CASE("nothing to do is no loop", "[loop_plan][quick]") {
   const Tensor a = empty({2, 0, 3});
   CHECK(plan_loops({&a, &a}).dims == 0);
 }
+
+}  // namespace ringgrad::test::loop_plan_test

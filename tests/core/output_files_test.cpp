@@ -14,8 +14,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::output_files_test {
 namespace fs = std::filesystem;
 
 namespace {
@@ -180,3 +179,5 @@ TEST_CASE("output: a checkpoint goes through a pipe as it does into a file", "[q
   reads.join();
   CHECK(received == read_bytes(folder / "file"));
 }
+
+}  // namespace ringgrad::test::output_files_test

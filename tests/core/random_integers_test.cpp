@@ -2,8 +2,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::random_integers_test {
 
 namespace {
 
@@ -139,3 +138,5 @@ TEST_CASE("draws by weights at the ends of the range", "[quick]") {
   }
   CHECK(to_vector<int64_t>(multinomial(tensor<float>({2}), 3, true)) == std::vector<int64_t>(3, 0));
 }
+
+}  // namespace ringgrad::test::random_integers_test

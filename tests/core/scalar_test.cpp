@@ -7,8 +7,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::scalar_test {
 
 namespace {
 
@@ -178,3 +177,5 @@ TEST_CASE("numbers of both kinds compare as they are", "[quick]") {
   CHECK_FALSE(holds(DType::Int64, std::numeric_limits<uint64_t>::max()));
   CHECK(Scalar(true).to<int64_t>() == 1);
 }
+
+}  // namespace ringgrad::test::scalar_test

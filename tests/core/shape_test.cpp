@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::shape_test {
 
 TEST_CASE("shapes hold up to eight sizes", "[shape][quick]") {
   Shape shape = {2, 3, 4};
@@ -92,3 +91,5 @@ TEST_CASE("dtypes know their size, name and kind", "[shape][quick]") {
   require_error<DTypeError>("f: unsupported dtype int64, expected a floating dtype",
                             [] { visit_floating("f", DType::Int64, []<class T>() {}); });
 }
+
+}  // namespace ringgrad::test::shape_test

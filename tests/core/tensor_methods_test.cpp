@@ -9,8 +9,7 @@
 #include <sched.h>
 #include <sys/select.h>
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::tensor_methods_test {
 
 namespace {
 
@@ -261,3 +260,5 @@ TEST_CASE("nonzero() of rows long and short names the places in row-major order"
     CHECK(equal(number, arange(count) * 3.0 + 1.0));
   }
 }
+
+}  // namespace ringgrad::test::tensor_methods_test

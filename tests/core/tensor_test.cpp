@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::tensor_test {
 
 TEST_CASE("tensors name arrays: copies are handles, detach and as_strided share the storage",
           "[tensor][quick]") {
@@ -254,3 +253,5 @@ TEST_CASE("conversions between dtypes round to nearest, ties to even", "[tensor]
   CHECK(std::isnan(through(DType::Float16, NAN)));
   CHECK(through(DType::Float16, -0.1) == through(DType::Float16, 0.1) * -1);
 }
+
+}  // namespace ringgrad::test::tensor_test

@@ -16,8 +16,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/cuda_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_capture_test {
 
 namespace {
 
@@ -334,3 +333,5 @@ TEST_CASE("what has no graphs says so", "[quick][cuda]") {
   REQUIRE_FALSE(CapturedStep::possible(Device()));
   REQUIRE_THROWS_AS(device_backend(DeviceType::CPU).capture(0, [] {}), NotImplementedError);
 }
+
+}  // namespace ringgrad::test::cuda_capture_test

@@ -4,8 +4,7 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda/conv2d_case.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_conv2d_hopper_test {
 using cuda::ConvStep;
 using cuda::HopperConv;
 
@@ -175,3 +174,5 @@ TEST_CASE("cuda: kernels::conv2d_backward_weight uses Hopper where it is preferr
   REQUIRE(values(chosen) == values(wanted));
   REQUIRE(values(chosen) != values(other));
 }
+
+}  // namespace ringgrad::test::cuda_conv2d_hopper_test

@@ -3,8 +3,7 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda/conv2d_case.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_conv2d_test {
 using cuda::ConvStep;
 
 namespace {
@@ -165,3 +164,5 @@ TEST_CASE("cuda: kernels::conv2d chooses for itself, and handles empty batches",
       require_close(out_dw, std::vector<double>(c.w.numel(), 0), 0);
     }
 }
+
+}  // namespace ringgrad::test::cuda_conv2d_test

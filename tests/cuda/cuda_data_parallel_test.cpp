@@ -6,8 +6,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_data_parallel_test {
 
 namespace {
 
@@ -70,3 +69,5 @@ TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][
     model(zeros({4, 6}));
   });
 }
+
+}  // namespace ringgrad::test::cuda_data_parallel_test

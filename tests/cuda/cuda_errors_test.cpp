@@ -6,8 +6,7 @@
 #include "ringgrad/tests/cuda/cuda_util.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_errors_test {
 
 namespace {
 
@@ -42,3 +41,5 @@ TEST_CASE("cuda: operands in different places are refused", "[quick][cuda]") {
                              [&] { add(here, there); });
   require_error<DeviceError>("set_grad: the gradient is on cuda:1", [&] { here.set_grad(there); });
 }
+
+}  // namespace ringgrad::test::cuda_errors_test

@@ -8,8 +8,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/cuda_kernels/runtime/deviations.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_kernels_test {
 
 // tests/kernels/op_test.cpp says the same of the CPU.
 TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][cuda]") {
@@ -212,3 +211,5 @@ TEST_CASE("cuda: batch norm's gradients by the bits of its output", "[quick][cud
   REQUIRE(
       !layout_policy(device).batch_norm_positive(empty_on_device({2, 16, 4, 4}, DType::BFloat16)));
 }
+
+}  // namespace ringgrad::test::cuda_kernels_test

@@ -6,8 +6,7 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda/cuda_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_ladders_test {
 
 namespace {
 
@@ -176,3 +175,5 @@ TEST_CASE("cuda: every ladder says what its steps are, and has sizes that they t
   }
   REQUIRE(find_ladder("matmull") == nullptr);
 }
+
+}  // namespace ringgrad::test::cuda_ladders_test

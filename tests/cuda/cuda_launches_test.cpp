@@ -13,8 +13,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/cuda_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_launches_test {
 
 namespace {
 
@@ -88,3 +87,5 @@ TEST_CASE("cuda: how many launches a training step takes, and how many bytes it 
   // The rest is casts, copies and sums of a leaf's gradients.
   CHECK(counts.bytes <= 1.15 * counts.needed);
 }
+
+}  // namespace ringgrad::test::cuda_launches_test

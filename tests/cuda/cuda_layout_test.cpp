@@ -13,8 +13,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_layout_test {
 
 namespace {
 
@@ -175,3 +174,5 @@ TEST_CASE("cuda: ResNet computes with NHWC images what it computes on the CPU",
   CHECK(difference(step(*network(kGpu), to(channels_last, kGpu)), expected,
                    {DType::Float32, 10000}) == "");
 }
+
+}  // namespace ringgrad::test::cuda_layout_test

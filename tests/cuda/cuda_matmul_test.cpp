@@ -3,8 +3,7 @@
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/tests/cuda/cuda_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_matmul_test {
 using cuda::MatmulStep;
 
 namespace {
@@ -188,3 +187,5 @@ TEST_CASE("cuda: kernels::matmul takes any strides, and K = 0", "[quick][cuda]")
     require_close(c, rows, 0);
   }
 }
+
+}  // namespace ringgrad::test::cuda_matmul_test

@@ -11,8 +11,7 @@
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_nccl_capture_test {
 
 namespace {
 
@@ -354,3 +353,5 @@ TEST_CASE("nccl: ranks that record different collectives are named before any re
            contains(error, "all_reduce (sum) of 400 float32")));
   }
 }
+
+}  // namespace ringgrad::test::cuda_nccl_capture_test

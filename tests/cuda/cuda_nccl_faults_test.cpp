@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_nccl_faults_test {
 
 namespace {
 
@@ -242,3 +241,5 @@ TEST_CASE("nccl: a device that goes on waiting is the end of the process, which 
   }
 }
 #endif
+
+}  // namespace ringgrad::test::cuda_nccl_faults_test

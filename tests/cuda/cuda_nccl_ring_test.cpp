@@ -7,8 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_nccl_ring_test {
 
 namespace {
 
@@ -159,3 +158,5 @@ TEST_CASE("nccl-ring: a dense tensor of any strides, and what cannot be added",
       });
   for (const std::string& error : errors) CHECK(error.find("all_reduce") == 0);
 }
+
+}  // namespace ringgrad::test::cuda_nccl_ring_test

@@ -7,8 +7,7 @@
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_nccl_test {
 
 TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
   if (!enough_devices(3)) return;
@@ -150,3 +149,5 @@ TEST_CASE("nccl: tensors elsewhere are refused", "[quick][cuda][threads]") {
   REQUIRE(errors[0] ==
           "all_reduce: a tensor lies on cuda:1, expected cuda:0, the rank's device, or the CPU");
 }
+
+}  // namespace ringgrad::test::cuda_nccl_test

@@ -10,8 +10,7 @@
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_nccl_training_test {
 
 namespace {
 
@@ -181,3 +180,5 @@ TEST_CASE("nccl: exact times of buckets are in order", "[quick][cuda][threads]")
     must(log.buckets.back().launched >= log.computed, "the last bucket is launched after backward");
   });
 }
+
+}  // namespace ringgrad::test::cuda_nccl_training_test

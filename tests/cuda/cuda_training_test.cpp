@@ -14,8 +14,7 @@
 #include "ringgrad/tests/cuda/cuda_util.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cuda_training_test {
 
 namespace {
 
@@ -200,3 +199,5 @@ TEST_CASE("a step that waits for the device cannot be captured", "[quick][cuda]"
   trainer.step();  // and the device can be used afterwards
   REQUIRE(std::isfinite(trainer.state()[0]));
 }
+
+}  // namespace ringgrad::test::cuda_training_test

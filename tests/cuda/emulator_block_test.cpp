@@ -7,8 +7,7 @@
 #include "ringgrad/tests/cuda/emulator_block_kernels.cu"
 #include "ringgrad/tests/cuda/emulator_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_block_test {
 
 TEST_CASE("emulator: every thread of every block runs once with its own indices", "[quick][cuda]") {
   const auto schedule = GENERATE(Schedule::Forward, Schedule::Reversed, Schedule::Random);
@@ -113,3 +112,5 @@ TEST_CASE("emulator: wrong launch configurations are errors", "[quick][cuda]") {
                    "bytes of shared memory"));
   run(indices_kernel, 0, 32, 0, out.get());  // no blocks: nothing happens
 }
+
+}  // namespace ringgrad::test::emulator_block_test

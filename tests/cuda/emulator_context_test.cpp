@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_context_test {
 
 TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cuda][threads]") {
   REQUIRE(device_count(DeviceType::CUDA) > 2);
@@ -39,3 +38,5 @@ TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cu
   REQUIRE(emulator::has_context(2));
   REQUIRE_FALSE(emulator::has_context(0));
 }
+
+}  // namespace ringgrad::test::emulator_context_test

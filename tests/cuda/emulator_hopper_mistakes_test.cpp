@@ -3,8 +3,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/emulator_hopper.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_hopper_mistakes_test {
 
 TEST_CASE("emulator: mistakes with Hopper's instructions are named", "[quick][cuda]") {
   struct Case {
@@ -131,3 +130,5 @@ TEST_CASE("emulator: a tensor map that reaches beyond its memory", "[quick][cuda
                  }),
                  "reaches 128 bytes beyond an allocation of 896"));
 }
+
+}  // namespace ringgrad::test::emulator_hopper_mistakes_test

@@ -7,8 +7,7 @@
 #include "ringgrad/tests/cuda/emulator_hopper.h"
 #include "ringgrad/tests/cuda/emulator_hopper_pipelines.cu"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_hopper_mutants_test {
 
 namespace {
 
@@ -195,3 +194,5 @@ TEST_CASE("emulator: every mistake in the use of Hopper's instructions is notice
     CHECK(contains(found, says));
   }
 }
+
+}  // namespace ringgrad::test::emulator_hopper_mutants_test

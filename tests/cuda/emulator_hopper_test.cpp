@@ -3,8 +3,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/emulator_hopper_kernels.cu"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_hopper_test {
 
 namespace {
 
@@ -401,3 +400,5 @@ TEST_CASE("emulator: the blocks of a cluster reach each other's shared memory", 
                    }),
                    "is no multiple of the cluster"));
 }
+
+}  // namespace ringgrad::test::emulator_hopper_test

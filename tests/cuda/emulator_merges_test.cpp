@@ -8,7 +8,7 @@
 #include "ringgrad/tests/cuda/emulator_merges_kernels.cu"
 #include "ringgrad/tests/cuda/emulator_util.h"
 
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_merges_test {
 
 namespace {
 
@@ -97,3 +97,5 @@ TEST_CASE("cuda: statistics have the same bits in whatever order blocks and thre
     CHECK((found[3] == found[1] && found[5] == found[1]));
   }
 }
+
+}  // namespace ringgrad::test::emulator_merges_test

@@ -14,8 +14,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/nccl_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_nccl_test {
 
 namespace {
 
@@ -235,3 +234,5 @@ TEST_CASE("emulator: a communicator that does not block goes on in the backgroun
   });
   for (const std::string& error : errors) CHECK(error == "");
 }
+
+}  // namespace ringgrad::test::emulator_nccl_test

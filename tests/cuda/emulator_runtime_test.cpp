@@ -21,8 +21,7 @@
 #include "ringgrad/tests/cuda/emulator_runtime_kernels.cu"
 #include "ringgrad/tests/cuda/emulator_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_runtime_test {
 
 namespace {
 
@@ -484,3 +483,5 @@ TEST_CASE("emulator: a graph keeps the memory that its body allocated", "[quick]
   }
   CUDA_CHECK(cudaSetDevice(0));
 }
+
+}  // namespace ringgrad::test::emulator_runtime_test

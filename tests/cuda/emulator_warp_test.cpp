@@ -8,8 +8,7 @@
 #include "ringgrad/tests/cuda/emulator_util.h"
 #include "ringgrad/tests/cuda/emulator_warp_kernels.cu"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::emulator_warp_test {
 using emulator::Schedule;
 
 TEST_CASE("emulator: shuffles follow their definition", "[quick][cuda]") {
@@ -84,3 +83,5 @@ TEST_CASE("emulator: 16-bit arithmetic rounds after each operation", "[quick][cu
   REQUIRE(compute(sixteen_bit_kernel<__nv_bfloat16>, 60000, 2)[1] == 119808);
   REQUIRE(compute(sixteen_bit_kernel<__half>, 1, 3)[3] == 0x1.554p-2f);
 }
+
+}  // namespace ringgrad::test::emulator_warp_test

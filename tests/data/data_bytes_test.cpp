@@ -13,8 +13,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_bytes_test {
 
 namespace {
 
@@ -225,3 +224,5 @@ TEST_CASE("tar: a damaged, cut off or different archive leaves nothing behind", 
   add_member(links, "data/a", bytes_of("alpha"), '2');
   REQUIRE(contains(error(finished(links), {{"data/a", 5}}), "has no file data/a"));
 }
+
+}  // namespace ringgrad::test::data_bytes_test

@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_cifar_test {
 
 namespace {
 
@@ -136,3 +135,5 @@ TEST_CASE("cifar: real CIFAR-10", "[quick]") {
   for (int64_t label : to_vector<int64_t>(test.labels)) ++of_class[label];
   REQUIRE(of_class == std::vector<int>(10, 1000));
 }
+
+}  // namespace ringgrad::test::data_cifar_test

@@ -12,8 +12,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/data/loopback_server.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_download_test {
 
 namespace {
 
@@ -259,3 +258,5 @@ TEST_CASE("download: https, with a certificate that is trusted and one that is n
   REQUIRE(trusted == "");
   REQUIRE(read_bytes(target.file).size() == kBody.size());
 }
+
+}  // namespace ringgrad::test::data_download_test

@@ -15,8 +15,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/kernels/channel_statistics.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_generator_test {
 
 namespace {
 
@@ -143,3 +142,5 @@ TEST_CASE("strokes: a spline goes through its points, a pen leaves a line of its
   }
   REQUIRE(canvas.ink(10 * 28 + 2, 2 * kPixel, kPixel / 2) == 0);  // 3 pixels before its beginning
 }
+
+}  // namespace ringgrad::test::data_generator_test

@@ -13,8 +13,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_idx_test {
 
 namespace {
 
@@ -234,3 +233,5 @@ TEST_CASE("idx: real MNIST", "[quick]") {
   REQUIRE(std::vector(labels.begin(), labels.begin() + 10) ==
           std::vector<int64_t>{7, 2, 1, 0, 4, 1, 4, 9, 5, 9});
 }
+
+}  // namespace ringgrad::test::data_idx_test

@@ -14,7 +14,7 @@
 #include "ringgrad/data/shard_digest.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::data_loader_test {
 
 namespace {
 
@@ -337,3 +337,5 @@ TEST_CASE("data_loader: mistakes are errors, at once", "[quick][threads]") {
                     {.batch_size = 4, .num_workers = 1});
   REQUIRE_THROWS_AS(pass(loader), IndexError);
 }
+
+}  // namespace ringgrad::test::data_loader_test

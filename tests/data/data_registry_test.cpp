@@ -19,8 +19,7 @@
 #include "ringgrad/tests/data/loopback_server.h"
 #include "ringgrad/tests/kernels/channel_statistics.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::data_registry_test {
 namespace fs = std::filesystem;
 
 namespace {
@@ -278,3 +277,5 @@ TEST_CASE("registry: real data has the published statistics") {
     }
   }
 }
+
+}  // namespace ringgrad::test::data_registry_test

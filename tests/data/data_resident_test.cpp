@@ -7,7 +7,7 @@
 #include "ringgrad/data/resident_batches.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::data_resident_test {
 
 namespace {
 
@@ -131,3 +131,5 @@ TEST_CASE("resident: mistakes are errors", "[quick]") {
   bad.labels.data<int64_t>()[3] = 10;
   REQUIRE_THROWS_AS(ResidentBatches(bad, sampler(23), 8, kGrey, {}), IndexError);
 }
+
+}  // namespace ringgrad::test::data_resident_test

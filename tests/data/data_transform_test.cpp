@@ -8,7 +8,7 @@
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::data_transform_test {
 
 TEST_CASE("transform: a draw is a pure function of seed, epoch and index", "[quick]") {
   AugmentOptions t{.crop_padding = 4, .flip = true, .cutout = 8};
@@ -100,3 +100,5 @@ TEST_CASE("transform: the normalisation of each channel", "[quick]") {
   check({.mean = {0.125f, 0.5f, 0.75f}, .std = {0.25f, 0.375f, 1.5f}}, {0.125, 0.5, 0.75},
         {0.25, 0.375, 1.5});
 }
+
+}  // namespace ringgrad::test::data_transform_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::dataset_test {
 
 namespace {
 
@@ -147,3 +146,5 @@ TEST_CASE("dataset: samples that cannot be stacked are named", "[quick]") {
   CHECK_THROWS_AS(stack_samples({ones({2}), Tensor()}), ShapeError);
   CHECK_THROWS_AS(stack_samples({ones({2}), ones({2}, {.dtype = DType::Int64})}), DTypeError);
 }
+
+}  // namespace ringgrad::test::dataset_test

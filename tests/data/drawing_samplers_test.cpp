@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::drawing_samplers_test {
 
 namespace {
 
@@ -87,3 +86,5 @@ TEST_CASE("drawing samplers refuse what cannot be drawn", "[quick]") {
   });
   require_error<Error>("1 draws, and 0 weights above 0", [] { WeightedRandomSampler({0}, 1); });
 }
+
+}  // namespace ringgrad::test::drawing_samplers_test

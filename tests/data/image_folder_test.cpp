@@ -10,8 +10,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::image_folder_test {
 namespace fs = std::filesystem;
 
 namespace {
@@ -430,3 +429,5 @@ TEST_CASE("pictures of other formats are named", "[quick]") {
                              [&] { (void)read_image(folder / "a.jpg"); });
   }
 }
+
+}  // namespace ringgrad::test::image_folder_test

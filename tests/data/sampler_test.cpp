@@ -11,7 +11,7 @@
 #include "ringgrad/data/shard_digest.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::sampler_test {
 
 namespace {
 
@@ -252,3 +252,5 @@ TEST_CASE("sampler: parts of global batches, also of the smaller last one, and f
   CHECK_THROWS_AS(BatchPartSampler(32, 0, part(0), 5), Error);
   CHECK_THROWS_AS(BatchPartSampler(32, 2, part(2), 5), Error);
 }
+
+}  // namespace ringgrad::test::sampler_test

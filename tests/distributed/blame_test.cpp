@@ -7,7 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::blame_test {
 
 namespace {
 
@@ -112,3 +112,5 @@ TEST_CASE("links that are cut among two and three ranks are named", "[blame][qui
 }
 
 TEST_CASE("links that are cut among four ranks are named", "[blame]") { check_all_subsets(4); }
+
+}  // namespace ringgrad::test::blame_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::bucket_plan_test {
 
 namespace {
 
@@ -158,3 +157,5 @@ TEST_CASE("buckets of any order cover every element once, and wait for those tha
       REQUIRE(std::count(arena.begin(), arena.end(), 1) == std::ssize(arena));
   }
 }
+
+}  // namespace ringgrad::test::bucket_plan_test

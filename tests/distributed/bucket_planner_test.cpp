@@ -6,7 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-namespace ringgrad {
+namespace ringgrad::test::bucket_planner_test {
 namespace {
 
 using test::must;
@@ -145,4 +145,4 @@ TEST_CASE("a planner that measures gives a plan for small gradients", "[quick][t
 }
 
 }  // namespace
-}  // namespace ringgrad
+}  // namespace ringgrad::test::bucket_planner_test

@@ -6,7 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::collective_kinds_test {
 
 namespace {
 
@@ -210,3 +210,5 @@ TEST_CASE("a timeout of one call that cannot be is refused", "[collective_kinds]
   for (const auto timeout : {std::chrono::milliseconds(-1), std::chrono::milliseconds::max()})
     REQUIRE_THROWS_AS(groups[0]->barrier({.timeout = timeout}), Error);
 }
+
+}  // namespace ringgrad::test::collective_kinds_test

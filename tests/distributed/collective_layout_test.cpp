@@ -5,7 +5,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::collective_layout_test {
 
 namespace {
 
@@ -195,3 +195,5 @@ TEST_CASE("ranks with other shapes are out of step, and the error names both",
     REQUIRE(error.find("[3, 2] float32") != std::string::npos);
   }
 }
+
+}  // namespace ringgrad::test::collective_layout_test

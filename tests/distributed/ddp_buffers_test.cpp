@@ -7,8 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_buffers_test {
 
 TEST_CASE("running statistics are the weighted mean over the ranks after every step",
           "[ddp][quick][threads]") {
@@ -260,3 +259,5 @@ TEST_CASE("large integers become rank 0's, and float64 buffers their mean",
     of_means.check_identical();
   });
 }
+
+}  // namespace ringgrad::test::ddp_buffers_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_guard_test {
 
 namespace {
 
@@ -336,3 +335,5 @@ TEST_CASE("a rank's status has the step from the first gradient on", "[ddp][quic
   });
   CHECK(errors[0] == "");
 }
+
+}  // namespace ringgrad::test::ddp_guard_test

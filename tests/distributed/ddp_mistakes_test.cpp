@@ -8,8 +8,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_mistakes_test {
 
 namespace {
 
@@ -251,3 +250,5 @@ TEST_CASE("shards: a frozen layer on one rank and a changed module are named",
               "frozen there"
             : "on rank 1, before step 1: scale is another tensor");
 }
+
+}  // namespace ringgrad::test::ddp_mistakes_test

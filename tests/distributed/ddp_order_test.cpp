@@ -3,8 +3,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_order_test {
 
 namespace {
 
@@ -205,3 +204,5 @@ TEST_CASE("an optimizer made before wrapping keeps its memory, and who holds the
       must(momentum[i].second.raw_data() == momentum_now[i].second.raw_data(), momentum[i].first);
   });
 }
+
+}  // namespace ringgrad::test::ddp_order_test

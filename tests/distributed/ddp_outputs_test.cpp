@@ -5,8 +5,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_outputs_test {
 
 namespace {
 
@@ -112,3 +111,5 @@ TEST_CASE("autograd::grad through a wrapper is no step", "[ddp][quick][threads]"
     must(ddp.totals().steps == 2 && ddp.log().step == 1, "two steps");
   });
 }
+
+}  // namespace ringgrad::test::ddp_outputs_test

@@ -6,8 +6,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_scale_test {
 
 namespace {
 
@@ -121,3 +120,5 @@ TEST_CASE("what becomes infinite on its way is found, and named", "[ddp][quick][
     require_contains(error, by_hook ? "in float16" : "in float32");
   }
 }
+
+}  // namespace ringgrad::test::ddp_scale_test

@@ -4,8 +4,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_test {
 
 namespace {
 
@@ -417,3 +416,5 @@ TEST_CASE("a module whose wrapper is gone trains alone", "[ddp][quick][threads]"
     must(net->first.weight.grad().defined(), "gradients stay where they are");
   });
 }
+
+}  // namespace ringgrad::test::ddp_test

@@ -6,8 +6,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_uneven_test {
 
 namespace {
 
@@ -121,3 +120,5 @@ TEST_CASE("nothing can be shadowed where nothing is averaged", "[ddp][quick][thr
     });
   });
 }
+
+}  // namespace ringgrad::test::ddp_uneven_test

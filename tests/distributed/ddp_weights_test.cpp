@@ -7,8 +7,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::ddp_weights_test {
 
 namespace {
 
@@ -264,3 +263,5 @@ TEST_CASE("weights that cannot be, or that nobody has given", "[ddp][quick]") {
   require_contains(error_of(Weighting::Given, {4}),  // once, of two steps
                    "nobody has said what this rank's gradients weigh");
 }
+
+}  // namespace ringgrad::test::ddp_weights_test

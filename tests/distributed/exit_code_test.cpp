@@ -8,7 +8,7 @@
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::exit_code_test {
 
 TEST_CASE("launch of one process starts none", "[launch][quick][threads]") {
   bool called = false;
@@ -38,3 +38,5 @@ TEST_CASE("every exception has its exit code", "[launch][quick]") {
   REQUIRE(code(DistributedError("")) == kRankDied);
   REQUIRE(code(std::bad_alloc()) == kOutOfMemory);
 }
+
+}  // namespace ringgrad::test::exit_code_test

@@ -15,7 +15,7 @@
 #include "ringgrad/tests/distributed/job.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::faults_test {
 
 namespace {
 
@@ -424,3 +424,5 @@ TEST_CASE("strangers at the port neither join nor hold up a job", "[faults]") {
   }
   REQUIRE(connected > 0);
 }
+
+}  // namespace ringgrad::test::faults_test

@@ -7,7 +7,7 @@
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::frame_test {
 
 namespace {
 
@@ -157,3 +157,5 @@ TEST_CASE("CRC-32C by table and by instruction", "[frame][quick]") {
     REQUIRE(crc32c(&bytes[at], size) == crc32c_portable(&bytes[at], size));
   }
 }
+
+}  // namespace ringgrad::test::frame_test

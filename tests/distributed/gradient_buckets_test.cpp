@@ -3,8 +3,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::gradient_buckets_test {
 
 namespace {
 
@@ -103,3 +102,5 @@ TEST_CASE("two gradients of a parameter in one backward are an error, not half a
   for (const std::string& error : errors)
     CHECK(error.find(" came twice in the backward of step 0 on rank ") != std::string::npos);
 }
+
+}  // namespace ringgrad::test::gradient_buckets_test

@@ -17,8 +17,7 @@
 #include "ringgrad/tests/distributed/run_ranks.h"
 #include "ringgrad/tests/distributed/stranger.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::handshake_test {
 
 TEST_CASE("who comes without the secret takes nothing away to guess on",
           "[handshake][quick][threads]") {
@@ -219,3 +218,5 @@ TEST_CASE("every flipped byte of a handshake is refused", "[handshake][quick][th
     REQUIRE(state == ServerHandshake::State::Refused);
   }
 }
+
+}  // namespace ringgrad::test::handshake_test

@@ -12,7 +12,7 @@
 #include "ringgrad/tests/distributed/job.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::link_faults_test {
 
 namespace {
 
@@ -173,3 +173,5 @@ TEST_CASE("no flipped bit becomes a wrong sum, and every rank names the link", "
     }
   }
 }
+
+}  // namespace ringgrad::test::link_faults_test

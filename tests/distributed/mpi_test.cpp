@@ -4,8 +4,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::mpi_test {
 
 namespace {
 
@@ -138,3 +137,5 @@ TEST_CASE("collectives and training over MPI", "[mpi][quick]") {
   ring.reset();
   destroy_process_group();
 }
+
+}  // namespace ringgrad::test::mpi_test

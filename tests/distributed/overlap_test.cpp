@@ -15,8 +15,7 @@
 #include "ringgrad/tests/distributed/host_groups.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::overlap_test {
 
 namespace {
 
@@ -226,3 +225,5 @@ TEST_CASE("collectives refuse lists that are written to one place", "[quick][thr
   });
   for (const std::string& error : errors) CHECK(error == "");
 }
+
+}  // namespace ringgrad::test::overlap_test

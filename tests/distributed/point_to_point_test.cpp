@@ -6,7 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::point_to_point_test {
 
 namespace {
 
@@ -233,3 +233,5 @@ TEST_CASE("work that is under way ends with its group", "[point_to_point][quick]
   groups.clear();
   REQUIRE_THROWS_AS(work.wait(), DistributedError);
 }
+
+}  // namespace ringgrad::test::point_to_point_test

@@ -7,8 +7,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::powersgd_test {
 
 namespace {
 
@@ -242,3 +241,5 @@ TEST_CASE("a communication hook's state that belongs elsewhere is refused",
                     [&] { wider.steps(0, 1); });
   });
 }
+
+}  // namespace ringgrad::test::powersgd_test

@@ -6,7 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::process_group_failures_test {
 
 namespace {
 
@@ -255,3 +255,5 @@ TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
     REQUIRE(work.done());
   }
 }
+
+}  // namespace ringgrad::test::process_group_failures_test

@@ -10,7 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::process_group_test {
 
 namespace {
 
@@ -293,3 +293,5 @@ TEST_CASE("what a collective writes counts as modified", "[process_group][quick]
     must(x.storage()->version() == before_x && y.storage()->version() > before_y, "version");
   });
 }
+
+}  // namespace ringgrad::test::process_group_test

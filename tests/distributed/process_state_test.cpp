@@ -9,7 +9,7 @@
 
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::process_state_test {
 
 namespace {
 
@@ -68,3 +68,5 @@ TEST_CASE("two processes on one core wait for it in turn", "[process_state][quic
     while (process_state(child.pid).without_core < std::chrono::milliseconds(30))
       std::this_thread::yield();
 }
+
+}  // namespace ringgrad::test::process_state_test

@@ -24,7 +24,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::rank_environment_test {
 
 namespace {
 
@@ -434,3 +434,5 @@ TEST_CASE("ranks agree on the best kernels that all of them have", "[rank_enviro
   CHECK(uses_tiles() == (tiles != amx::Tiles::None));
   amx::use_tiles(tiles);
 }
+
+}  // namespace ringgrad::test::rank_environment_test

@@ -23,8 +23,7 @@
 #include "ringgrad/tests/distributed/run_ranks.h"
 #include "ringgrad/tests/distributed/stranger.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::rendezvous_test {
 
 namespace {
 
@@ -352,3 +351,5 @@ TEST_CASE("what others say steers no terminal, and hides nothing by its length",
       std::make_exception_ptr(Error("no model '" + std::string(5000, 'x') + "' here\x1b")));
   REQUIRE(failure.text == "no model '" + std::string(99, 'x') + "… (5003 characters) here\\x1b");
 }
+
+}  // namespace ringgrad::test::rendezvous_test

@@ -15,7 +15,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::ring_test {
 
 namespace {
 
@@ -353,3 +353,5 @@ TEST_CASE("what a dtype has no reduction for is refused", "[ring][quick][threads
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::Bool, ReduceOp::Average), DTypeError);
   REQUIRE_THROWS_AS(reduction("all_reduce", DType::Float16, ReduceOp::BitXor), DTypeError);
 }
+
+}  // namespace ringgrad::test::ring_test

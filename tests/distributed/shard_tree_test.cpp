@@ -9,8 +9,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::shard_tree_test {
 
 namespace {
 
@@ -143,3 +142,5 @@ TEST_CASE("another order of addition has other bits: these tests notice it",
     CHECK_FALSE(same_bits(reversed, tree_sum(0, shards, 1000)));
   }
 }
+
+}  // namespace ringgrad::test::shard_tree_test

@@ -4,8 +4,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::sharded_changes_test {
 
 namespace {
 
@@ -113,3 +112,5 @@ TEST_CASE("clipping finds the optimizer that has taken another's place",
     must(optim::clip_grad_norm_(ddp.parameters(), 0.01).item<double>() > 0.01, "there is a norm");
   });
 }
+
+}  // namespace ringgrad::test::sharded_changes_test

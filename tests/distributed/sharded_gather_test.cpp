@@ -6,8 +6,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::sharded_gather_test {
 
 namespace {
 
@@ -146,3 +145,5 @@ TEST_CASE("a parameter that could not be gathered is an error at every use",
   CHECK(errors[0] == "");
   CHECK_THROWS_AS(survivor.raw_data(), DistributedError);
 }
+
+}  // namespace ringgrad::test::sharded_gather_test

@@ -13,8 +13,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::sharded_optimizer_test {
 
 namespace {
 
@@ -489,3 +488,5 @@ TEST_CASE("what cannot be divided is refused", "[sharded_optimizer][quick][threa
   for (const std::string& error : errors)
     CHECK(error.find("call the optimizer's zero_grad() before") != std::string::npos);
 }
+
+}  // namespace ringgrad::test::sharded_optimizer_test

@@ -6,8 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::slices_test {
 
 namespace {
 
@@ -114,3 +113,5 @@ TEST_CASE("the halves of an all-reduce move as many bytes as it does", "[slices]
   for (const size_t sent : halves)
     CHECK(sent == 2 * static_cast<size_t>(n) * sizeof(float) * (size - 1) / size);
 }
+
+}  // namespace ringgrad::test::slices_test

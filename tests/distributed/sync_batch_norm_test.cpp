@@ -8,8 +8,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::sync_batch_norm_test {
 
 namespace {
 
@@ -265,3 +264,5 @@ TEST_CASE("a layer for which no other rank comes is named with the timeout",
   require_contains(errors[0], "batch norm's statistics of bn1");
   require_contains(errors[0], "rank 1 has not come to it");
 }
+
+}  // namespace ringgrad::test::sync_batch_norm_test

@@ -11,7 +11,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::transport_test {
 
 namespace {
 
@@ -379,3 +379,5 @@ TEST_CASE("another thread can interrupt a wait", "[transport][quick][threads]") 
   REQUIRE(errors[0] == "rank 0 was told to stop");
   REQUIRE(errors[1] == "rank 0 was told to stop");
 }
+
+}  // namespace ringgrad::test::transport_test

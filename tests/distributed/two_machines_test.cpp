@@ -7,7 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::two_machines_test {
 
 namespace {
 
@@ -165,3 +165,5 @@ TEST_CASE("two levels find out ranks that disagree, or leave", "[two_machines][q
     REQUIRE(contains(error, kind < 2 ? "out of step" : "no more"));
   }
 }
+
+}  // namespace ringgrad::test::two_machines_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::virtual_ranks_test {
 
 namespace {
 
@@ -410,3 +409,5 @@ TEST_CASE("buffers that no shard writes to keep every bit", "[virtual_ranks][qui
     must(std::memcmp(now.data(), real.data(), sizeof(double) * real.size()) == 0, "float64");
   });
 }
+
+}  // namespace ringgrad::test::virtual_ranks_test

@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::as_pytorch_test {
 
 namespace {
 
@@ -176,3 +175,5 @@ TEST_CASE("without zero_grad(None) a parameter that no loss reaches still decays
   CHECK(values(unused) == Values{0.75});
   CHECK(values(frozen) == Values{1});
 }
+
+}  // namespace ringgrad::test::as_pytorch_test

@@ -7,8 +7,7 @@
 #include "ringgrad/tests/golden/golden.h"
 #include "ringgrad/tests/golden/parity.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::golden_networks_test {
 using nlohmann::json;
 
 namespace {
@@ -130,3 +129,5 @@ TEST_CASE("ResNet-18 sees what torchvision's sees, under the same names, from 64
   for (size_t i = 0; i < found.size(); ++i)
     CHECK(std::abs(found[i] - logits[i]) <= 1e-9 * std::abs(logits[i]) + 1e-11);
 }
+
+}  // namespace ringgrad::test::golden_networks_test

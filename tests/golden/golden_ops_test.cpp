@@ -5,8 +5,7 @@
 #include "ringgrad/tests/golden/golden.h"
 #include "ringgrad/tests/golden/golden_operations.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::golden_ops_test {
 
 TEST_CASE("operations, optimizers and schedules give PyTorch's values", "[quick]") {
   const Provider provider = GENERATE(Provider::Native, Provider::Reference);
@@ -19,3 +18,5 @@ TEST_CASE("operations, optimizers and schedules give PyTorch's values", "[quick]
     CHECK(golden_case_difference(row, DType::Float64, 2e-11) == "");  // the file holds 12 digits
   }
 }
+
+}  // namespace ringgrad::test::golden_ops_test

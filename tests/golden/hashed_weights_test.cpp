@@ -4,8 +4,7 @@
 
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::hashed_weights_test {
 
 TEST_CASE("hashes equal Python's", "[quick]") {
   REQUIRE(fnv1a64("") == 0xcbf29ce484222325);
@@ -53,3 +52,5 @@ TEST_CASE("hashed state equals Python's", "[quick]") {
     REQUIRE(hashed_state(row.name, row.shape, row.steady, 3) == row.element3);
   }
 }
+
+}  // namespace ringgrad::test::hashed_weights_test

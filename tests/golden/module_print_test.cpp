@@ -13,7 +13,7 @@
 #include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::module_print_test {
 
 namespace {
 
@@ -221,3 +221,5 @@ TEST_CASE("BatchNorm1d, Softmax and Embedding compute what their operations do",
   sum(y).backward();
   CHECK(to_vector<float>(words.weight.grad()) == std::vector<float>{1, 1, 2, 2, 0, 0, 0, 0, 1, 1});
 }
+
+}  // namespace ringgrad::test::module_print_test

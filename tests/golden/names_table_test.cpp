@@ -10,7 +10,7 @@
 #include "ringgrad/tests/golden/golden.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::names_table_test {
 
 // The forms speak of these, and are never run.
 namespace forms {
@@ -321,3 +321,5 @@ TEST_CASE("each name of the table has a row, and docs/names.md is the table", "[
   INFO("docs/names.md is not the table: RINGGRAD_WRITE_NAMES=1 with this test writes it");
   CHECK((text_of(file) == text));
 }
+
+}  // namespace ringgrad::test::names_table_test

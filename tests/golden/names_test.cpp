@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::names_test {
 
 namespace {
 
@@ -181,3 +180,5 @@ TEST_CASE("what does not fit is refused by the new names, too", "[quick]") {
     nn::ReflectionPad2d({1, 2});
   });
 }
+
+}  // namespace ringgrad::test::names_test

@@ -15,8 +15,7 @@
 #include "ringgrad/tests/golden/hashed_weights.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::second_order_test {
 
 namespace {
 
@@ -220,3 +219,5 @@ TEST_CASE("the gradient through MAML's inner loop is PyTorch's", "[autograd][qui
   loss.backward();
   check_gradients("maml", loss, p);
 }
+
+}  // namespace ringgrad::test::second_order_test

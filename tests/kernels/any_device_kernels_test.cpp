@@ -11,8 +11,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::any_device_kernels_test {
 
 namespace {
 
@@ -219,3 +218,5 @@ TEST_CASE("the variance of a channel survives a large mean", "[quick][cuda]") {
     CHECK(difference(device_var, to_vector<double>(var), {DType::Float32, 14400}) == "");
   }
 }
+
+}  // namespace ringgrad::test::any_device_kernels_test

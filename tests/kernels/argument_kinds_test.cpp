@@ -11,8 +11,7 @@
 #include "ringgrad/nn/optim/lr_scheduler.h"
 #include "ringgrad/nn/optim/optimizers.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::argument_kinds_test {
 
 namespace {
 
@@ -307,3 +306,5 @@ TEST_CASE("an integer that is too large for its parameter is an error", "[quick]
                             [&] { x.softmax(int64_t{1} << 32); });
   require_error<IndexError>("does not fit into the 64 bits", [&] { x.narrow(0, UINT64_MAX, 1); });
 }
+
+}  // namespace ringgrad::test::argument_kinds_test

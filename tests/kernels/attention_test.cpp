@@ -8,8 +8,7 @@
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::attention_test {
 
 namespace {
 
@@ -164,3 +163,5 @@ TEST_CASE("attention is a product under autocast", "[quick]") {
   const AutocastGuard autocast;
   CHECK(scaled_dot_product_attention(x, x, x).dtype() == DType::BFloat16);
 }
+
+}  // namespace ringgrad::test::attention_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::composed_ops_test {
 
 TEST_CASE("composed operations refuse what does not fit, and say what would", "[quick]") {
   const Tensor x = zeros({2, 6});
@@ -237,3 +236,5 @@ TEST_CASE(
         0.1);
   }
 }
+
+}  // namespace ringgrad::test::composed_ops_test

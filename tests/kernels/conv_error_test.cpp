@@ -12,7 +12,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::conv_error_test {
 
 namespace {
 
@@ -126,3 +126,5 @@ TEST_CASE("direct products of bfloat16 numbers are exact", "[conv][quick]") {
     CHECK(relative_rms(got.dw, want.dw) < 1e-6);
   }
 }
+
+}  // namespace ringgrad::test::conv_error_test

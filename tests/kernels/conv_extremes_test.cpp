@@ -10,7 +10,7 @@
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::conv_extremes_test {
 
 namespace {
 
@@ -137,3 +137,5 @@ TEST_CASE("a pixel that is not finite, in direct convolutions of few channels", 
         }
       }
 }
+
+}  // namespace ringgrad::test::conv_extremes_test

@@ -21,7 +21,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::conv_kernels_test {
 using namespace ringgrad::conv;
 
 namespace {
@@ -452,3 +452,5 @@ TEST_CASE("conv2d_geometry refuses what does not fit", "[quick][conv]") {
   REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 8, 8, 16, 3, 3, 0, 1), ShapeError);
   REQUIRE_THROWS_AS(conv2d_geometry(1, 16, 2, 8, 16, 5, 5, 1, 1), ShapeError);
 }
+
+}  // namespace ringgrad::test::conv_kernels_test

@@ -3,7 +3,7 @@
 #include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::conv_plan_test {
 
 namespace {
 
@@ -151,3 +151,5 @@ TEST_CASE("what the process wants changes the CPU's algorithm where there is ano
   CHECK(chosen(ConvAlgorithm::Auto) == "direct");
   CHECK(chosen(ConvAlgorithm::Winograd) == "Winograd, stride 2");
 }
+
+}  // namespace ringgrad::test::conv_plan_test

@@ -6,8 +6,7 @@
 #include "ringgrad/core/cpu/conv/plan.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cpu_conv2d_test {
 
 namespace {
 
@@ -405,3 +404,5 @@ TEST_CASE("the gradient of what meets only padding is 0, whatever memory held be
     require_close(dw, expected, 0);
   }
 }
+
+}  // namespace ringgrad::test::cpu_conv2d_test

@@ -8,8 +8,7 @@
 #include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::cpu_kernels_test {
 
 // Tests numbers from `first` to `last`, each `ratio` times the one before.
 void require_within_ulps(double ulps, float (*function)(float), double (*exact)(double),
@@ -348,3 +347,5 @@ TEST_CASE("the largest of rows of any length is where it is first, a NaN before 
     REQUIRE((*y.data<float>() == numbers[best] || with_nan));
   }
 }
+
+}  // namespace ringgrad::test::cpu_kernels_test

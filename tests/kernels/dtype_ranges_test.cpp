@@ -19,8 +19,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::dtype_ranges_test {
 
 namespace {
 
@@ -659,3 +658,5 @@ TEST_CASE("operations of float64 at the ends of its range", "[ops][quick]") {
     }
   }
 }
+
+}  // namespace ringgrad::test::dtype_ranges_test

@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::empty_operands_test {
 
 namespace {
 
@@ -195,3 +194,5 @@ TEST_CASE("an empty batch leaves zeros in a layer's gradients", "[quick]") {
     for (const double g : to_vector<double>(p.grad())) CHECK(g == 0);
   }
 }
+
+}  // namespace ringgrad::test::empty_operands_test

@@ -7,7 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::exactness_test {
 
 namespace {
 
@@ -116,3 +116,5 @@ TEST_CASE("equal numbers are normalised to zero, however large they are", "[quic
     }
   }
 }
+
+}  // namespace ringgrad::test::exactness_test

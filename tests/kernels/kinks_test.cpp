@@ -8,7 +8,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::kinks_test {
 
 namespace {
 
@@ -196,3 +196,5 @@ TEST_CASE("what does not fit an integer wraps or is the nearest, and is never un
         std::vector<int64_t>{-1, std::numeric_limits<int64_t>::max(),
                              std::numeric_limits<int64_t>::min(), 0, -2});
 }
+
+}  // namespace ringgrad::test::kinks_test

@@ -60,6 +60,7 @@ struct Input {
   DType dtype_for(DType tested) const;
 };
 Input uniform(const Shape& shape, double low = -2, double high = 2);
+inline Input any(const Shape& shape) { return uniform(shape); }
 // Multiples of 1/8 in a random order, exact in every dtype; at most 256 elements.
 Input distinct(const Shape& shape);
 // int64 in [low, high).
@@ -113,6 +114,11 @@ struct OpSpec {
   std::string never_empty = {};
   std::vector<DType> dtypes = kFloatingDTypes;
 };
+
+inline OpSpec keep_blocked(OpSpec spec) {
+  spec.keeps_blocked = true;
+  return spec;
+}
 
 const std::vector<OpSpec>& op_specs();
 const KernelBase* find_kernel(const std::string& name);  // nullptr when nothing implements it

@@ -52,11 +52,6 @@ OpSpec binary(const std::string& name, std::vector<std::string> kernels,
   return spec;
 }
 
-OpSpec keep_blocked(OpSpec spec) {
-  spec.keeps_blocked = true;
-  return spec;
-}
-
 // The same for integers: no gradient, whole inputs.
 OpSpec on_integers(OpSpec spec, double (*f)(double, double)) {
   spec.name += " of integers";

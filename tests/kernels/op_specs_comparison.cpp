@@ -162,7 +162,6 @@ OpSpec sort_spec(int dim, bool descending, std::vector<DType> dtypes) {
   return spec;
 }
 
-Input any(const Shape& shape) { return uniform(shape); }
 Input small(const Shape& shape) { return whole(shape, 0, 3); }
 
 }  // namespace

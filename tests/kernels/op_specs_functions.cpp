@@ -32,11 +32,6 @@ OpSpec function(const std::string& name, std::vector<std::string> kernels,
   return spec;
 }
 
-OpSpec keep_blocked(OpSpec spec) {
-  spec.keeps_blocked = true;
-  return spec;
-}
-
 OpSpec with(OpSpec spec, std::vector<Sample> more) {
   spec.samples.insert(spec.samples.end(), more.begin(), more.end());
   return spec;
@@ -47,7 +42,6 @@ OpSpec with_error(OpSpec spec, ErrorCase error) {
   return spec;
 }
 
-Input any(const Shape& shape) { return uniform(shape); }
 Input positive(const Shape& shape) { return uniform(shape, 0.25, 4); }
 Input not_zero(const Shape& shape) { return uniform(shape).away_from(0); }
 Input off_the_limits(const Shape& shape) { return uniform(shape).away_from(-0.5).away_from(1); }

@@ -11,8 +11,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::op_test {
 
 namespace {
 
@@ -479,3 +478,5 @@ TEST_CASE("every kernel has a row, and every row names kernels that exist", "[op
     CHECK(kernel->has(DeviceType::CPU, Provider::Reference));
   }
 }
+
+}  // namespace ringgrad::test::op_test

@@ -7,7 +7,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::sixteen_bits_test {
 
 namespace {
 
@@ -111,3 +111,5 @@ TEST_CASE("rows of bfloat16 that one index names several times are added and rou
     REQUIRE(sums[3 * columns + i] == 1);
   }
 }
+
+}  // namespace ringgrad::test::sixteen_bits_test

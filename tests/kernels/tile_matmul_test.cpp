@@ -11,8 +11,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::tile_matmul_test {
 
 namespace {
 
@@ -120,3 +119,5 @@ TEST_CASE("rows of pairs where a tile cannot read them", "[tile_matmul][quick][t
   for (const int64_t first : {0, 1, 2})
     check(a.as_strided({1, 20, 300}, {0, 2048, 1}, first), b, {});
 }
+
+}  // namespace ringgrad::test::tile_matmul_test

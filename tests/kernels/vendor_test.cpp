@@ -4,7 +4,7 @@
 #include "ringgrad/cuda_kernels/vendor/thread_handles.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::vendor_test {
 
 TEST_CASE(
     "cublas: a matrix is addressed as it lies, whatever the strides of single rows and columns",
@@ -50,3 +50,5 @@ TEST_CASE("a library that does not start on a device is left alone there", "[qui
   CHECK(tried == 2);
 }
 #endif
+
+}  // namespace ringgrad::test::vendor_test

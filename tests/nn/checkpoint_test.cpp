@@ -16,8 +16,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::checkpoint_test {
 
 namespace {
 
@@ -364,3 +363,5 @@ TEST_CASE("weights load from a file of weights and from a checkpoint", "[quick]"
       error_of<DataError>([&] { net.load_state_dict(nn::load_weights(folder / "other").tensors); }),
       "missing in the state: w"));
 }
+
+}  // namespace ringgrad::test::checkpoint_test

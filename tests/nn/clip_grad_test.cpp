@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::clip_grad_test {
 
 TEST_CASE("clip_grad_norm_ scales all gradients together, and only where it must", "[quick]") {
   const Tensor a = zeros({2}).set_requires_grad();
@@ -87,3 +86,5 @@ TEST_CASE("a gradient that is not finite leaves no trace in an arena once it is 
   copy_(b.grad(), tensor<float>({4}));
   REQUIRE(optim::clip_grad_norm_({a, b}, 10).item<float>() == 5);
 }
+
+}  // namespace ringgrad::test::clip_grad_test

@@ -7,8 +7,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::containers_test {
 
 namespace {
 
@@ -126,3 +125,5 @@ TEST_CASE("ModuleList and ModuleDict register what they are given", "[quick]") {
                    "no module 'up', expected one of: right left"));
   REQUIRE_THROWS_AS(dict.insert("left", nn::ReLU()), Error);
 }
+
+}  // namespace ringgrad::test::containers_test

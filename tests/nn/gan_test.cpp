@@ -13,7 +13,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::gan_test {
 using models::Gan;
 
 namespace {
@@ -144,3 +144,5 @@ TEST_CASE("gan: what cannot be is an error", "[gan][quick]") {
   REQUIRE_THROWS_WITH(gan.step(images(0, 7), 8),
                       Catch::Matchers::Contains("this rank's 8 of a batch of 8"));
 }
+
+}  // namespace ringgrad::test::gan_test

@@ -14,8 +14,7 @@
 #include "ringgrad/tests/cuda/cuda_util.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::grad_scaler_test {
 
 namespace {
 
@@ -251,3 +250,5 @@ TEST_CASE("a scaled step can be captured, and skips at each launch as its gradie
   REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
   REQUIRE(scaler.current_scale() == 8);
 }
+
+}  // namespace ringgrad::test::grad_scaler_test

@@ -10,8 +10,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::image_grid_test {
 
 namespace {
 
@@ -137,3 +136,5 @@ TEST_CASE("make_grid and save_image refuse what is no image", "[quick]") {
     save_image(zeros({2, 2}), "picture.jpg");
   });
 }
+
+}  // namespace ringgrad::test::image_grid_test

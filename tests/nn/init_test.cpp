@@ -6,8 +6,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::init_test {
 
 TEST_CASE("orthogonal_ gives orthogonal rows, or columns where those are fewer", "[quick]") {
   manual_seed(1);
@@ -38,3 +37,5 @@ TEST_CASE("normal_, uniform_ and constant_ write to a parameter that requires a 
   nn::init::constant_(w, 7);
   CHECK(w.detach().max().item<double>() == 7);
 }
+
+}  // namespace ringgrad::test::init_test

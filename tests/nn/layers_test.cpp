@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::layers_test {
 
 namespace {
 
@@ -413,3 +412,5 @@ TEST_CASE("a small network learns, all parts together", "[quick]") {
   }
   REQUIRE(loss < 0.02f);  // exclusive or: no linear network gets below log 2 = 0.69
 }
+
+}  // namespace ringgrad::test::layers_test

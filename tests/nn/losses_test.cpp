@@ -10,8 +10,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::losses_test {
 
 namespace {
 
@@ -89,3 +88,5 @@ TEST_CASE("weights of 16-bit losses are rounded once", "[quick]") {
     CHECK(difference(narrow, values(wide), {dtype, 1}) == "");
   }
 }
+
+}  // namespace ringgrad::test::losses_test

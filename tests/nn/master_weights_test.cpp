@@ -6,7 +6,7 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::master_weights_test {
 
 TEST_CASE("updates that a 16-bit number cannot hold add up in the copies",
           "[master_weights][quick]") {
@@ -48,3 +48,5 @@ TEST_CASE("a parameter without a gradient keeps its value", "[master_weights][qu
   REQUIRE(to_vector<double>(used) == std::vector<double>{0, 0});
   REQUIRE(to_vector<double>(unused) == std::vector<double>{3, 3});
 }
+
+}  // namespace ringgrad::test::master_weights_test

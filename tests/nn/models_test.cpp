@@ -17,8 +17,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::models_test {
 using models::make_model;
 
 namespace {
@@ -269,3 +268,5 @@ TEST_CASE("models: the same seed gives the same network", "[quick]") {
   for (size_t i = 0; i < first.size(); ++i)
     REQUIRE(to_vector<float>(first[i].second) == to_vector<float>(second[i].second));
 }
+
+}  // namespace ringgrad::test::models_test

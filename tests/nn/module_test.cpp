@@ -8,8 +8,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::module_test {
 
 namespace {
 
@@ -204,3 +203,5 @@ TEST_CASE("module: batch norm stays in float32 when the network becomes 16-bit",
   net.to(DType::Float64);
   REQUIRE(dynamic_cast<nn::BatchNorm2d&>(net[1]).running_var.dtype() == DType::Float64);
 }
+
+}  // namespace ringgrad::test::module_test

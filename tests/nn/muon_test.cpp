@@ -12,8 +12,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::muon_test {
 
 namespace {
 
@@ -161,3 +160,5 @@ TEST_CASE("dirac_: a convolution that changes nothing", "[quick]") {
   CHECK(sum(wide).item<double>() == 2);
   REQUIRE_THROWS_AS(nn::init::dirac_(zeros({3, 3})), ShapeError);
 }
+
+}  // namespace ringgrad::test::muon_test

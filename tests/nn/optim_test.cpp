@@ -14,8 +14,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::optim_test {
 
 namespace {
 
@@ -425,3 +424,5 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
                    "no parameter group 1"));
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}).lr(-1), IndexError);
 }
+
+}  // namespace ringgrad::test::optim_test

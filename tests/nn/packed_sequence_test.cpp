@@ -12,8 +12,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::packed_sequence_test {
 
 namespace {
 
@@ -87,3 +86,5 @@ TEST_CASE("packed sequences with too few indices are refused", "[nn][quick]") {
   require_error<ShapeError>("the unsorted indices have shape [1], expected [2]",
                             [&] { (void)nn::pad_packed_sequence(packed); });
 }
+
+}  // namespace ringgrad::test::packed_sequence_test

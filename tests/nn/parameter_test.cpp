@@ -12,8 +12,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::parameter_test {
 
 namespace {
 
@@ -148,3 +147,5 @@ TEST_CASE("parameter: a copy is another handle, and one that is no member leaves
   l.weight = ones({1, 1});
   REQUIRE(l.parameters()[0].is_same(l.weight));
 }
+
+}  // namespace ringgrad::test::parameter_test

@@ -11,8 +11,7 @@
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::recompute_test {
 
 namespace {
 
@@ -272,3 +271,5 @@ TEST_CASE("a network without chains says so", "[recompute][quick]") {
   nn::Linear linear(2, 2);
   require_error<Error>("nothing to compute again", [&] { nn::Recomputation of(linear); });
 }
+
+}  // namespace ringgrad::test::recompute_test

@@ -8,7 +8,7 @@
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::reinforce_test {
 using models::CartPole;
 using models::Reinforce;
 
@@ -91,3 +91,5 @@ TEST_CASE("reinforce: three environments make the same policy on any number of r
     });
   REQUIRE_THROWS_WITH(Reinforce({.shards = 2}), Catch::Matchers::Contains("2 shards need a group"));
 }
+
+}  // namespace ringgrad::test::reinforce_test

@@ -9,7 +9,7 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 
-using namespace ringgrad;
+namespace ringgrad::test::scheduler_test {
 
 namespace {
 
@@ -104,3 +104,5 @@ TEST_CASE("a scheduler scales every group from its own rate", "[quick]") {
   REQUIRE(optimizer.lr(1) == 2);
   REQUIRE_THROWS_AS(scheduler.set_last_step(-1), Error);
 }
+
+}  // namespace ringgrad::test::scheduler_test

@@ -9,8 +9,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
-using namespace ringgrad;
-using namespace ringgrad::test;
+namespace ringgrad::test::weight_average_test {
 
 TEST_CASE("a weight average follows its recurrence, and copies what is no number", "[quick]") {
   for (const bool warm_up : {false, true}) {
@@ -72,3 +71,5 @@ TEST_CASE("a network evaluates with averages of its weights", "[quick]") {
   require_error<Error>("the decay is 1.5",
                        [&] { optim::WeightAverage(net.state_dict(), {.decay = 1.5}); });
 }
+
+}  // namespace ringgrad::test::weight_average_test
