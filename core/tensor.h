@@ -117,6 +117,10 @@ class Tensor {
   int64_t size(Int d) const;
   int dim() const { return impl("dim").shape.dim(); }
   int64_t numel() const { return impl("numel").shape.numel(); }
+  // The bytes of these elements. The storage may have more: gaps, padding, other tensors' elements.
+  size_t nbytes() const {
+    return static_cast<size_t>(impl("nbytes").shape.numel()) * itemsize(dtype());
+  }
   // Strides have no meaning when the tensor is channel-blocked.
   const Strides& strides() const { return impl("strides").strides; }
   int64_t stride(Int d) const;

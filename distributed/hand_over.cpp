@@ -12,7 +12,7 @@ int64_t hash_of_state(const TrainingState& state) {
   std::vector<uint64_t> hashes{hash_of(state.words.data(), state.words.size())};
   for (const auto& [name, tensor] : state.tensors) {
     const Tensor x = as_contiguous(tensor);
-    hashes.push_back(hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype())));
+    hashes.push_back(hash_of(x.raw_data(), x.nbytes()));
   }
   return static_cast<int64_t>(hash_of(hashes.data(), hashes.size() * sizeof(uint64_t)));
 }

@@ -68,7 +68,7 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
   uint64_t offset = 0;
   for (auto& [entry, tensor] : entries) {
     entry.begin = offset;
-    entry.end = offset += static_cast<uint64_t>(tensor.numel()) * itemsize(*entry.dtype);
+    entry.end = offset += tensor.nbytes();
   }
   return entries;
 }

@@ -32,7 +32,7 @@ inline LadderProblem make_problem(double operations, std::vector<Tensor> inputs,
                     : tensors == &results && &x == &results.front() ? " → "
                                                                     : ", ",
                     x.shape());
-      bytes += static_cast<double>(x.numel()) * static_cast<double>(itemsize(x.dtype()));
+      bytes += static_cast<double>(x.nbytes());
     }
   return {std::move(shapes),  operations,          bytes,         std::move(inputs),
           std::move(results), std::move(supports), std::move(run)};

@@ -15,7 +15,7 @@ CollectiveOptions about(const std::string& what) {
 
 uint64_t hash_of_values(const Tensor& tensor) {
   const Tensor x = as_contiguous(on_device(tensor, {}));
-  return hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
+  return hash_of(x.raw_data(), x.nbytes());
 }
 
 }  // namespace

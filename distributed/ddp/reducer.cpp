@@ -133,8 +133,7 @@ void Reducer::begin_averaging() {
   log_.step = step_;
   log_.buckets.clear();
   for (const GradientBucket& bucket : buckets_)
-    log_.buckets.push_back(
-        {bucket.flat.numel() * static_cast<int64_t>(itemsize(bucket.flat.dtype())), bucket.names});
+    log_.buckets.push_back({static_cast<int64_t>(bucket.flat.nbytes()), bucket.names});
 }
 
 void Reducer::end_pass(bool failed) {
@@ -193,7 +192,7 @@ void Reducer::gradient_complete(int parameter, const Tensor&) {
   check_finite(parameter);
   if (options_.planner && !replanned_) {
     const Tensor& grad = view(parameter);
-    ready_times_.push_back({grad.numel() * static_cast<int64_t>(itemsize(grad.dtype())), now()});
+    ready_times_.push_back({static_cast<int64_t>(grad.nbytes()), now()});
   }
   if (options_.exact_times)
     for (size_t b = 0; b < launched(); ++b)

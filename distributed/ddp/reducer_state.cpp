@@ -66,9 +66,8 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
     }
     const Tensor x = saved.mapped();
     if (!scratch || scratch.numel() != x.numel() || scratch.dtype() != x.dtype()) {
-      const auto bytes = static_cast<size_t>(x.numel()) * itemsize(x.dtype());
-      scratch = Tensor(group_.allocate_shared(bytes, buckets_[b].flat.device()), {x.numel()}, {1},
-                       0, x.dtype());
+      scratch = Tensor(group_.allocate_shared(x.nbytes(), buckets_[b].flat.device()), {x.numel()},
+                       {1}, 0, x.dtype());
     }
     copy_(scratch, x.flatten());
   }

@@ -8,8 +8,7 @@ namespace ringgrad {
 
 std::span<std::byte> bytes_of(const Tensor& x) {
   if (!x.defined() || x.numel() == 0) return {};
-  return {static_cast<std::byte*>(x.raw_data()),
-          static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
+  return {static_cast<std::byte*>(x.raw_data()), x.nbytes()};
 }
 
 void run_by_messages(const Collective& c, const Frame& frame, Messenger& messages, size_t segment) {

@@ -57,8 +57,6 @@ Tensor buffer_part(const Tensor& buffer, int64_t begin, int64_t n, DType dtype) 
   return Tensor(buffer.storage(), {n}, {1}, (buffer.storage_offset() + begin) * ratio, dtype);
 }
 
-size_t bytes(const Tensor& x) { return static_cast<size_t>(x.numel()) * itemsize(x.dtype()); }
-
 cuda::Combination combination_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::Min: return cuda::Combination::Min;
@@ -350,11 +348,11 @@ std::vector<Tensor> nccl_ring_all_reduce(NcclCommunicator& communicator, Stream 
       if (step > 0 && step <= last_reducing + 1) added[static_cast<size_t>(s)].block(stream);
       communicator.together([&](ncclComm* comm) {
         if (leaving.numel() > 0)
-          communicator.check(ncclSend(leaving.raw_data(), bytes(leaving), ncclUint8, right, comm,
+          communicator.check(ncclSend(leaving.raw_data(), leaving.nbytes(), ncclUint8, right, comm,
                                       cuda::native(stream)),
                              "ncclSend");
         if (arriving.numel() > 0)
-          communicator.check(ncclRecv(arriving.raw_data(), bytes(arriving), ncclUint8, left, comm,
+          communicator.check(ncclRecv(arriving.raw_data(), arriving.nbytes(), ncclUint8, left, comm,
                                       cuda::native(stream)),
                              "ncclRecv");
       });

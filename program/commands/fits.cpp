@@ -21,7 +21,7 @@ namespace {
 
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   int64_t bytes = 0;
-  for (const Tensor& x : tensors) bytes += x.numel() * static_cast<int64_t>(itemsize(x.dtype()));
+  for (const Tensor& x : tensors) bytes += static_cast<int64_t>(x.nbytes());
   return bytes;
 }
 

@@ -82,7 +82,7 @@ void write_npy(const Tensor& tensor, const std::string& path) {
   out.write(bytes("\x93NUMPY\x01\x00", 8));
   out.write(bytes(&length, sizeof length));
   out.write(bytes(header.data(), header.size()));
-  out.write(bytes(dense.raw_data(), static_cast<size_t>(dense.numel()) * itemsize(dense.dtype())));
+  out.write(bytes(dense.raw_data(), dense.nbytes()));
   out.commit();
 }
 

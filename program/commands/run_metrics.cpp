@@ -27,9 +27,7 @@ constexpr int64_t kMostTraced = 50;
 
 std::string digest_of(const ImageDataset& set) {
   const Tensor& images = set.images;
-  return fmt::format(
-      "{} images, {:016x}", set.size(),
-      hash_of(images.raw_data(), static_cast<size_t>(images.numel()) * itemsize(images.dtype())));
+  return fmt::format("{} images, {:016x}", set.size(), hash_of(images.raw_data(), images.nbytes()));
 }
 
 void check_traced(const TracedSteps& asked, const Training& training) {

@@ -167,9 +167,7 @@ int leaving_run(const TrainOptions& options, const RunDirectory& run,
   }
 }
 
-uint64_t hash_of(const Tensor& x) {
-  return ringgrad::hash_of(x.raw_data(), static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
-}
+uint64_t hash_of(const Tensor& x) { return ringgrad::hash_of(x.raw_data(), x.nbytes()); }
 
 // Ranks that another launcher has started may have different options, or files: that is found by
 // these lines, not after an epoch.

@@ -23,8 +23,6 @@ constexpr int kDevices = 2;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kSamples = 128;
 
-int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<int64_t>(itemsize(x.dtype())); }
-
 // Sees every copy from one device to another that this thread makes: DataParallel makes all of them
 // in the first one's.
 class Copies : private KernelObserver {
@@ -47,7 +45,8 @@ class Copies : private KernelObserver {
     const Tensor* to = call.tensor(0);
     const Tensor* from = call.tensor(1);
     if (!to || !from || to->device() == from->device()) return;
-    seen.push_back({from->device().index, to->device().index, to->shape(), bytes_of(*to)});
+    seen.push_back({from->device().index, to->device().index, to->shape(),
+                    static_cast<int64_t>(to->nbytes())});
   }
 };
 
@@ -184,7 +183,7 @@ void tell(Page& page, const ExplainOptions&) {
       "DP's first device holds optimizer, outputs and loss of all; "
       "the others idle while it works alone. DDP's ranks are alike.");
   int64_t parameters = 0;
-  for (const Tensor& p : network->parameters()) parameters += bytes_of(p);
+  for (const Tensor& p : network->parameters()) parameters += static_cast<int64_t>(p.nbytes());
   page.facts["parameter_bytes"] = parameters;
   page.facts["copies"] = counted;
   page.facts["dp_busiest_bytes"] = through_first;

@@ -244,8 +244,7 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
     set->classes = own.classes;
     check_dataset_invariants(*set);
     for (const Tensor& part : {set->images, set->labels})
-      data.facts.digest +=
-          fmt::format("{:016x}", hash_of(part.raw_data(), part.numel() * itemsize(part.dtype())));
+      data.facts.digest += fmt::format("{:016x}", hash_of(part.raw_data(), part.nbytes()));
   }
   check_classes(data.train, path);
   CHECK_AS(DataError, data.test.size() > 0, "data: ", path,

@@ -147,8 +147,7 @@ std::string sha256_of_state(const nn::Module& module) {
   for (const auto& [name, tensor] : module.state_dict()) {
     const Tensor values = contiguous(to(tensor, Device()));
     hash.update({reinterpret_cast<const uint8_t*>(name.c_str()), name.size() + 1});
-    hash.update({static_cast<const uint8_t*>(values.raw_data()),
-                 static_cast<size_t>(values.numel()) * itemsize(values.dtype())});
+    hash.update({static_cast<const uint8_t*>(values.raw_data()), values.nbytes()});
   }
   return hash.hex();
 }

@@ -52,7 +52,7 @@ StepRecorder::StepRecorder(nn::Module& model, DistributedDataParallel* ddp) : dd
   if (!ddp_) return;
   ddp_->register_comm_hook([this](const GradBucket& bucket) {
     if (recording_) {
-      const auto bytes = bucket.flat.numel() * static_cast<int64_t>(itemsize(bucket.flat.dtype()));
+      const auto bytes = static_cast<int64_t>(bucket.flat.nbytes());
       BucketSlice slice{steady_nanoseconds(), 0, 0, bytes, {}};
       for (const int parameter : bucket.parameters) slice.parameters.push_back(names_[parameter]);
       record_.buckets.push_back(std::move(slice));

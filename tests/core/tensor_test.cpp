@@ -63,6 +63,7 @@ TEST_CASE("memory order: contiguous, channels-last, flat and gaps", "[tensor][qu
   CHECK(!blocked.is_contiguous());
   CHECK(blocked.flat_numel() == 2 * 32 * 4 * 5);  // the padding to whole blocks counts
   CHECK(blocked.storage()->nbytes() == 2 * 32 * 4 * 5 * sizeof(float));
+  CHECK(blocked.nbytes() == static_cast<size_t>(blocked.numel()) * sizeof(float));
   CHECK(empty_like(blocked).layout() == Layout::ChannelBlocked);
 }
 
@@ -166,6 +167,7 @@ TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quic
                        [&] { x.grad().item<float>(); });
   require_error<Error>("item: asked of an undefined tensor", [&] { none.item<float>(); });
   require_error<Error>("dim: asked of an undefined tensor", [&] { none.dim(); });
+  require_error<Error>("nbytes: asked of an undefined tensor", [&] { none.nbytes(); });
   require_error<Error>("size: asked of an undefined tensor", [&] { none.size(0); });
   require_error<Error>("data: asked of an undefined tensor", [&] { none.data<float>(); });
   require_error<Error>("detach: asked of an undefined tensor", [&] { none.detach(); });

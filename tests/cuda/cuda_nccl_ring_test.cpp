@@ -62,8 +62,7 @@ Tensor host_copy(const Tensor& x) {
 }
 std::string bytes_of(const Tensor& x) {
   const Tensor y = host_copy(x);
-  return {static_cast<const char*>(y.raw_data()),
-          static_cast<size_t>(y.numel()) * itemsize(y.dtype())};
+  return {static_cast<const char*>(y.raw_data()), y.nbytes()};
 }
 
 void check_against_references(ProcessGroup& ring, ProcessGroup& library, DType dtype, int64_t n) {

@@ -166,7 +166,7 @@ namespace {
 std::vector<unsigned char> bytes_of(const Tensor& tensor) {
   const Tensor x = as_contiguous(tensor);
   const auto* begin = static_cast<const unsigned char*>(x.raw_data());
-  return {begin, begin + static_cast<size_t>(x.numel()) * itemsize(x.dtype())};
+  return {begin, begin + x.nbytes()};
 }
 
 // Returns values at the ends of the dtype's range, and values that a weight would round.

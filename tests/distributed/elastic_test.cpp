@@ -114,9 +114,7 @@ void train(const std::string& scenario) {
   std::ofstream result(variable("TEST_DIRECTORY") + "/result" + variable("LOCAL_RANK"));
   result << (saved ? "saved " : "done ") << step << ' ';
   for (const auto& [name, tensor] : net.state_dict())
-    result << hash_of(contiguous(tensor).raw_data(),
-                      static_cast<size_t>(tensor.numel()) * itemsize(tensor.dtype()))
-           << ' ';
+    result << hash_of(contiguous(tensor).raw_data(), tensor.nbytes()) << ' ';
   result.close();
   if (saved) throw DistributedError("too few are left");
 }

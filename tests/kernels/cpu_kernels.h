@@ -109,7 +109,7 @@ void require_same_on_any_threads(Run&& run) {
     for (const Tensor& x : run()) {
       REQUIRE(x.flat_numel() == x.numel());
       const char* data = static_cast<const char*>(x.raw_data());
-      bytes.insert(bytes.end(), data, data + x.numel() * itemsize(x.dtype()));
+      bytes.insert(bytes.end(), data, data + x.nbytes());
     }
     return bytes;
   };

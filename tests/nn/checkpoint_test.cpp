@@ -66,7 +66,7 @@ TEST_CASE("safetensors: every dtype comes back bit for bit, with its metadata", 
     const Tensor& x = found->second;
     REQUIRE(x.shape() == expected.shape());
     REQUIRE(x.dtype() == expected.dtype());
-    const size_t bytes = static_cast<size_t>(x.numel()) * itemsize(x.dtype());
+    const size_t bytes = x.nbytes();
     REQUIRE((bytes == 0 || std::memcmp(x.raw_data(), expected.raw_data(), bytes) == 0));
   }
   REQUIRE(file.metadata ==

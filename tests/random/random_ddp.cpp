@@ -35,8 +35,7 @@ std::vector<std::string> bits_of(const std::vector<Tensor>& tensors) {
   std::vector<std::string> all;
   for (const Tensor& x : tensors) {
     const Tensor flat = as_contiguous(x);
-    all.emplace_back(static_cast<const char*>(flat.raw_data()),
-                     static_cast<size_t>(flat.numel()) * itemsize(flat.dtype()));
+    all.emplace_back(static_cast<const char*>(flat.raw_data()), flat.nbytes());
   }
   return all;
 }

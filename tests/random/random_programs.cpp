@@ -56,7 +56,7 @@ json json_of(const Tensor& x) {
   const Tensor flat = as_contiguous(x);
   const auto* bytes = static_cast<const unsigned char*>(flat.raw_data());
   std::string hex;
-  for (size_t i = 0; i < static_cast<size_t>(flat.numel()) * itemsize(flat.dtype()); ++i) {
+  for (size_t i = 0; i < flat.nbytes(); ++i) {
     hex += "0123456789abcdef"[bytes[i] / 16];
     hex += "0123456789abcdef"[bytes[i] % 16];
   }

@@ -30,8 +30,7 @@ std::vector<std::string> bits_of(const nn::Module& module) {
   std::vector<std::string> all;
   for (const auto& [name, x] : module.state_dict()) {
     const Tensor flat = as_contiguous(x);
-    all.emplace_back(static_cast<const char*>(flat.raw_data()),
-                     static_cast<size_t>(flat.numel()) * itemsize(flat.dtype()));
+    all.emplace_back(static_cast<const char*>(flat.raw_data()), flat.nbytes());
   }
   return all;
 }
