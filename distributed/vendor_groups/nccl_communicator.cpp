@@ -191,8 +191,10 @@ std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,
     throw;
   }
   std::lock_guard lock(mutex_);
-  under_way->done = done;
-  under_way->passed = under_way->recorded;
+  if (under_way->recorded)
+    under_way->passed = true;
+  else
+    under_way->done = done;
   issued_.notify_all();
   return done;
 }
@@ -320,10 +322,15 @@ void NcclCommunicator::ask() {
     if (found) give_up(*found);
     lock.lock();
     one->passed = passed;
-    if (passed)
+    if (passed) {
+      auto ended = std::move(one->done);
       changed_.notify_all();
-    else
+      lock.unlock();
+      ended.reset();  // may call CUDA, so watcher_ must not be the last that holds it
+      lock.lock();
+    } else {
       issued_.wait_for(lock, kLook, [this] { return stop_ || failure_; });
+    }
   }
   if (!failure_) return;
   const auto under_way = pending_;
@@ -342,7 +349,7 @@ void NcclCommunicator::see_the_end(const std::deque<std::shared_ptr<UnderWay>>& 
       if (!cuda::being_captured(stream())) last.record(stream());
     }
     for (const auto& one : under_way)
-      for (last_resort_.again(); one->done && !one->recorded && !one->done->done();)
+      for (last_resort_.again(); one->done && !one->done->done();)
         std::this_thread::sleep_for(kLook);
     for (last_resort_.again(); !last.done();) std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {  // a device that is lost has ended its work, too

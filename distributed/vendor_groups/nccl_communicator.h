@@ -111,7 +111,7 @@ class NcclCommunicator {
     std::chrono::steady_clock::time_point deadline;
     bool recorded;  // nothing happens on the device
     Work agreed = {};
-    std::shared_ptr<cuda::Event> done = {};  // nullptr: still being issued
+    std::shared_ptr<cuda::Event> done = {};  // nullptr: still being issued, or passed
     bool passed = false;                     // `done` is, or nothing happens on the device
   };
 
