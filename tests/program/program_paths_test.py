@@ -79,7 +79,7 @@ class Mistakes(ProgramCase):
             ("train --max-steps -1", r"--max-steps is -1, expected .*"),
             ("train --preset fast", r"--preset is 'fast', expected speedrun"),
             ("train --checksums maybe", r"--checksums is 'maybe', expected auto,on,off"),
-            ("report", r"report: runs is required: run directories"),
+            ("report", r"report: runs is required: runs of train, or one of bench ddp"),
             ("predict 1", r"predict: image is required: pictures, .*"),
             ("launch", r"launch: --nproc-per-node is required: ranks on this machine"),
             ("eval run --out x.png", r"--out requires --worst"),
