@@ -192,7 +192,9 @@ TEST_CASE("nccl: a host that waits for the device does not keep it from being ab
   });
   for (const std::string& error : errors) {
     INFO(error);
-    CHECK(contains(error, "TimeoutError: all_reduce (sum) of 1 float32, step 12: not done after"));
+    // A rank whose host is already in the barrier hears of it there.
+    CHECK(contains(error, "TimeoutError: "));
+    CHECK(contains(error, "all_reduce (sum) of 1 float32, step 12: not done after"));
   }
 }
 
