@@ -326,7 +326,7 @@ void NcclCommunicator::ask() {
       auto ended = std::move(one->done);
       changed_.notify_all();
       lock.unlock();
-      ended.reset();  // may call CUDA, so watcher_ must not be the last that holds it
+      ended.reset();  // the last to hold an event calls CUDA, which watcher_ must not
       lock.lock();
     } else {
       issued_.wait_for(lock, kLook, [this] { return stop_ || failure_; });
