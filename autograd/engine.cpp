@@ -40,8 +40,8 @@ bool may_overwrite(const Tensor& g) { return g.is_sole_owner() && g.flat_numel()
 // If an activation is used twice, like the input of a residual block, the gradient that arrives
 // first waits. The operation that computes the second may take it and begin its sums with it
 // (take_waiting_gradient). Then one tensor is read, instead of two read and one written, and 16-bit
-// sums are rounded once. The waiting gradient is only read, so it does not matter who else holds
-// it. Nodes run newest first, so the graph alone decides which gradient is waiting. With several
+// sums are rounded once. The operation only reads the waiting gradient, so others may hold it,
+// too. Nodes run newest first, so the graph alone decides which gradient is waiting. With several
 // devices timing would decide, so nothing is taken.
 
 Tensor sum_of(Tensor a, Tensor b) {

@@ -20,11 +20,11 @@
 //     only two that are the halves of a node, left + right, which is that node's value by
 //     definition.
 // (3) In the end only the root remains. Suppose ranges that are nodes and cover [0, V) come to
-//     join() in order, and several remain. Let X be a deepest one, and S its sibling's
-//     range, which remaining ranges cover. One inside S would be deeper than X. One larger than S
-//     would contain the parent of both, and overlap with X. So S itself remains, beside X. But when
-//     the right one of the two came, the left one was last in the list, and they were joined: a
-//     contradiction.
+//     join() in order, and several remain. Let X be a deepest one of them, and S its sibling. We
+//     show that S remains, too, although join() would have joined the two. Remaining ranges cover
+//     S. One inside S would be deeper than X. One larger than S would contain the parent of both,
+//     and overlap with X. So S itself remains. But when the right one of the two came, the left one
+//     was last in the list, and they were joined: a contradiction.
 // (4) So the total is the root's value, whatever ranges came. (3) holds for a rank's shards and for
 //     all ranks' partial sums, and a join may happen on any rank, because the sum of two floats has
 //     one result. Transports carry bits and add nothing. Elements are added one by one, so it does

@@ -413,8 +413,8 @@ void add_recipe_option(CLI::App* app, const RecipeField& field, TrainOptions& o)
   std::visit(add, field.member);
 }
 
-void add_division_option(CLI::App* app, const ParallelConfigField& field,
-                         ParallelConfig& parallel_config) {
+void add_parallel_config_option(CLI::App* app, const ParallelConfigField& field,
+                                ParallelConfig& parallel_config) {
   const std::string option = field.option();
   const auto add = [&]<class T>(T ParallelConfig::*member) {
     T& value = parallel_config.*member;
@@ -476,7 +476,7 @@ void add_options(CLI::App* app, TrainOptions& o) {
       app->add_option("--checksums", o.checksums,
                       "of messages between ranks: on, off or auto (those over a network)")
           ->check(CLI::IsMember({"auto", "on", "off"}));
-    if (!field.help.empty()) add_division_option(app, field, o.parallel_config);
+    if (!field.help.empty()) add_parallel_config_option(app, field, o.parallel_config);
   }
 }
 

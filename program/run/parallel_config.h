@@ -20,13 +20,14 @@ namespace ringgrad::program {
 constexpr int kMaxRanks = 4096;  // as the launcher has it
 constexpr int kMaxShards = kMaxRanks;
 
-// --bucket-mb: megabytes, or these. Words for people and files: "4", "auto"; of them again: throws
-// UsageError.
-// As DistributedDataParallel has them.
+// --bucket-mb is a number of megabytes, or one of these two.
+// The default buckets of DistributedDataParallel.
 inline constexpr double kUsualBuckets = 0;
 // "auto": the planner chooses after the first step.
 inline constexpr double kPlannedBuckets = -1;
+// Writes it for people and files: "4", "auto".
 std::string bucket_words(double mb);
+// Reads it; throws UsageError.
 double bucket_mb_from(const std::string& words);
 // Sets the options of DistributedDataParallel for --bucket-mb. Collective if it measures.
 void choose_buckets(double mb, ProcessGroup& group, ReducerOptions& options);
@@ -38,7 +39,7 @@ struct ParallelConfig {
   int ranks = 0;                     // 0: two if there are two cores; dp: replicas
   std::optional<bool> sync_bn = {};  // ddp: batch norm over the whole global batch
   std::string device = "";           // "" : cpu
-  // Between ranks, each of which adds up in an order of its own.
+  // What connects ranks. Each choice adds in an order of its own, so the bits differ.
   std::string transport = "";        // "" : RINGGRAD_TRANSPORT
   std::string backend = "";          // "" : RINGGRAD_BACKEND, else as the device is
   double bucket_mb = kUsualBuckets;  // ddp: the buckets' cap
@@ -59,9 +60,9 @@ struct ParallelConfig {
   bool operator==(const ParallelConfig&) const = default;
 };
 
-// An option is declared in two places: in ParallelConfig, and as a row of this table. The command
-// line and its help, config.json, the options that a resumed run keeps, as_words() and the
-// comparison of launched ranks use the table.
+// An option is declared in two places: in ParallelConfig, and as a row of the table that
+// parallel_config_fields() returns. The command line and its help, config.json, the options that a
+// resumed run keeps, as_words() and the comparison of launched ranks use the table.
 struct ParallelConfigField {
   // An optional is a flag, and the number with a point the buckets' cap.
   using Member = std::variant<int ParallelConfig::*, double ParallelConfig::*,

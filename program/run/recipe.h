@@ -71,9 +71,9 @@ struct Recipe {
 // "--label-smoothing" for "label_smoothing", as JSON has it.
 std::string option_of(const std::string& name);
 
-// A hyperparameter is declared in two places: in Recipe, and as a row of this table. The command
-// line and its help, the checks, config.json and checkpoints, and the comparison of launched ranks
-// go by the table.
+// A hyperparameter is declared in two places: in Recipe, and as a row of the table that
+// recipe_fields() returns. The command line and its help, the checks, config.json and checkpoints,
+// and the comparison of launched ranks go by the table.
 struct RecipeField {
   using Member =
       std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;

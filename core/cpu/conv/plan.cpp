@@ -102,9 +102,9 @@ ConvMethod winograd_scheme(const ConvProblem& p) {
                                                   : ConvMethod::WinogradF25;
 }
 
-// Stride 1: Winograd is 2 to 3 times as fast as direct from 16 channels and images of 2 x 2 on.
-// Stride 2: 1.1 to 1.9 times from 16 channels on, unless most of a tile of 4 x 4 outputs lies
-// outside the image. Measured on AVX-512 by bench/conv_bench.cpp.
+// Stride 1: Winograd is 2 to 3 times as fast as direct, for 16 and more channels and images of
+// 2 x 2 and larger. Stride 2: 1.1 to 1.9 times from 16 channels on, unless most of a tile of 4 x 4
+// outputs lies outside the image. Measured on AVX-512 by bench/conv_bench.cpp.
 bool winograd_pays(const ConvProblem& p) {
   return p.options.stride.h == 1 ||
          (std::min(p.x[1], p.w[0]) >= kChannelBlock && std::min(p.output().h, p.output().w) > 2);
