@@ -37,9 +37,11 @@ footer { margin-top: 3em; border-top: 1px solid var(--soft); font-size: .9em; }
 .long { max-height: 32em; overflow-y: auto; }
 :focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .15em .7em; border-bottom: 1px solid var(--soft); text-align: left; }
+td, th { padding: .15em .5em; border-bottom: 1px solid var(--soft); text-align: left; }
 @media (max-width: 60em) { td, th { padding: .15em .4em; } table { font-size: .92em; } }
-figure td, figure th { padding: .1em .45em; } figure table { font-size: .9em; }
+figure td, figure th { padding: .1em .25em; } figure table { font-size: .9em; }
+@media (max-width: 30em) {
+  td, th, figure td, figure th { padding: .1em .2em; } table, figure table { font-size: .8em; } }
 thead { background: var(--paper); } tbody th { font-weight: normal; }
 .number { text-align: right; } td.number { white-space: nowrap; }
 td.new { background: var(--new); } td.done { background: var(--done); }

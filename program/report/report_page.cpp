@@ -371,7 +371,7 @@ std::string facts(const RunRecord& run) {
   fact("version", run.version);
   fact("recipe", in_words(run.told()));
   if (run.config.contains("extended")) fact("extended", run.config["extended"].dump());
-  if (run.config.contains("division")) fact("division", in_words(run.config["division"]));
+  if (run.config.contains("division")) fact("parallel", in_words(run.config["division"]));
   fact("seed", run.config.value("seed", nlohmann::json()).dump());
   return heading("What was run") + list + "</dl>\n";
 }

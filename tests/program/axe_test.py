@@ -27,9 +27,15 @@ const next = () => {{ const f = frames[all.length]; if (f) f.srcdoc = f.dataset.
                      else document.body.textContent = "axe says [" + all.join(",") + "] the end"; }};
 onmessage = e => {{ all.push(e.data); next(); }}; next();</script></body></html>"""
 FRAME = '<iframe style="width:{width}px;height:2000px;border:0" data-page="{page}"></iframe>'
-ASK = """<script>{axe}</script><script>addEventListener("load", () => axe.run(document, {{resultTypes: ["violations"]}}).then(r =>
-parent.postMessage(JSON.stringify(["{name}", innerWidth, r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 200))])
-.concat(document.documentElement.scrollWidth > innerWidth ? [["cut", document.documentElement.scrollWidth]] : [])]), "*")));</script>"""
+# Nothing is cut: neither the page nor, with all details open, a table in it.
+ASK = """<script>{axe}</script><script>addEventListener("load", () => {{
+const details = open => document.querySelectorAll("details").forEach(d => d.open = open);
+details(true);
+const cut = [document.documentElement, ...document.querySelectorAll("table")].map(e => e.closest(".scroll") || e)
+  .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => ["cut", e.scrollWidth, e.clientWidth, e.innerText.slice(0, 60)]);
+details(false);
+axe.run(document, {{resultTypes: ["violations"]}}).then(r => parent.postMessage(JSON.stringify(["{name}", innerWidth,
+r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 200))]).concat(cut)]), "*")) }});</script>"""
 
 
 class Axe(ProgramCase):
