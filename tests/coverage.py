@@ -19,6 +19,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -82,12 +83,14 @@ def run_tests(build, out, replaced, minutes):
                 programs[word] = str(out / os.path.relpath(word, build.folder))
                 if not os.path.exists(programs[word]):
                     build.link(os.path.relpath(word, build.folder), programs[word], replaced, "--coverage")
+        run = subprocess.Popen([programs.get(word, word) for word in command], cwd=build.folder / "tests", start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            run = subprocess.run([programs.get(word, word) for word in command], cwd=build.folder / "tests", stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True, errors="replace", timeout=900)
-            said = "" if run.returncode in (0, 77) else f"ends with {run.returncode}"
+            said = "" if run.wait(900) in (0, 77) else f"ends with {run.returncode}"
         except subprocess.TimeoutExpired:
             said = "takes over 15 minutes"
+            os.killpg(run.pid, signal.SIGKILL)  # with all that it has started
+            run.wait()
         ran.append(name)
         kept.write_text(json.dumps(ran))
         if said:
