@@ -9,8 +9,9 @@ namespace ringgrad {
 
 // In training: batch_norm() with mean and variance over all ranks' x. Ranks may have different
 // numbers of samples, or none. It is collective, in forward and backward: one all_gather of 2 C + 1
-// numbers, and one all_reduce of 2 C, on the host. The host waits for a GPU's statistics, so such a
-// step cannot be captured. The gradient is that of the mean loss over the ranks, weighted as
+// numbers, and one all_reduce of 2 C, where x is. For a GPU the hosts also exchange their numbers
+// of samples, and wait for nothing else. Replays of a captured step use those that were recorded.
+// The gradient is that of the mean loss over the ranks, weighted as
 // DistributedDataParallel does, or by samples without one. The gradients of weight and bias are
 // this rank's part.
 //

@@ -77,8 +77,9 @@ void Logbook::after_step() {
       {"learning_rate", training_.lr()},
       {"images_per_second", rounded(static_cast<double>(steps_ * step_batch_) / seconds)},
       {"waiting_for_data", rounded((training_.waited_for_data() - data_) / seconds)},
-      {"waiting_for_communication", rounded((training_.waited_for_ranks() - ranks_) / seconds)},
       {"gradient_norms", gradient_norms(training_.model())}};
+  if (!training_.step_captured())  // in a replay the host sees no waiting
+    line["waiting_for_communication"] = rounded((training_.waited_for_ranks() - ranks_) / seconds);
   if (const auto loss = loss_.look(training_)) line["loss"] = rounded(*loss);
   write(line);
   begin_epoch();

@@ -49,10 +49,13 @@ void print_header(const RunConfig& config, Training& training, const Data& data,
   const auto& shape = data.train_set.images.shape();
   headline("ringgrad " RINGGRAD_VERSION,
            fmt::format(" · {} · seed {}", describe(*config.parallel_config, group), config.seed));
+  const std::string& why_not = training.step_not_captured();
   message("data    {} {} train / {} test, {}×{}×{}{}{}", config.facts.name,
           with_commas(data.train_set.size()), with_commas(data.test_set.size()), shape[2], shape[3],
           shape[1], training.data_on_device() ? " · on the device, augmented there" : "",
-          training.step_captured() ? " · steps are captured" : "");
+          training.step_captured() ? " · steps are captured"
+          : why_not.empty()        ? ""
+                                   : " · steps are not captured: " + why_not);
   for (const std::string& note : data.notes) message("        {}", note);
   const int64_t trained = training.trained_parameters();
   const int64_t all = training.model().num_parameters();
@@ -319,7 +322,8 @@ class Epochs {
               seconds,
               (training_.waited_for_data() - data_before) / seconds,
               {}};
-    if (group_) pace.comm_wait = (training_.waited_for_ranks() - ranks_before) / seconds;
+    if (group_ && !training_.step_captured())  // in a replay the host sees no waiting
+      pace.comm_wait = (training_.waited_for_ranks() - ranks_before) / seconds;
     return pace;
   }
 

@@ -71,9 +71,21 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
     show_average();
   }
   loss_sum_ = zeros({}, {.dtype = DType::Float64, .device = device_});
-  const bool alone = network_ == model_.get() && !virtual_;
-  if (CapturedStep::possible(device_) && batches_->on_device() && alone && recipe_.accumulate == 1)
-    captured_step_.emplace(device_, [this] { compute(own_batch_); });
+  if (!device_.is_cuda()) return;
+  why_not_captured_ = why_not_captured();
+  if (ddp_)  // all ranks replay their steps, or none does
+    for (const std::string& why : all_gather_texts(*group_, why_not_captured_))
+      if (why_not_captured_.empty()) why_not_captured_ = why;
+  if (why_not_captured_.empty()) captured_step_.emplace(device_, [this] { compute(own_batch_); });
+}
+
+// See Note [Which steps are captured]. This is what this rank knows by itself.
+std::string Training::why_not_captured() const {
+  if (dp_) return "--parallel dp";
+  if (virtual_) return "--shards";
+  if (recipe_.accumulate > 1) return "--accumulate";
+  if (!batches_->on_device()) return "the images stay on the host";
+  return CapturedStep::possible(device_) ? "" : "RINGGRAD_CUDA_GRAPHS=0";
 }
 
 // --freeze backbone: all but the last layer has no gradients, so nothing of it travels between
@@ -148,7 +160,8 @@ void Training::run_epoch(const AfterStep& after_step) {
   batches_->start_pass();
   for (int64_t left = steps_per_epoch_ - step_ % steps_per_epoch_; left > 0; --left) {
     train_step();
-    clock_.end_step(ddp_ ? &ddp_->log() : nullptr);
+    // In a replay the host sees no bucket.
+    clock_.end_step(ddp_ && !captured_step_ ? &ddp_->log() : nullptr);
     if (on_part_) on_part_(Part::Rest);
     if (at_epoch_end() || step_ % kLossCheckSteps == 0) check_loss();
     if (at_epoch_end())
@@ -178,18 +191,24 @@ void Training::begin_sums() {
 // Tells the launcher and the clock which part of a step begins.
 void Training::enter(Part part) {
   if (part == Part::Data) set_phase(Phase::Data);
+  if (part == Part::Forward) set_phase(Phase::Forward);
   if (part == Part::Optimizer) set_phase(Phase::Optimizer);
   clock_.enter(part);
   if (on_part_) on_part_(part);
 }
 
 // Note [Which steps are captured]
-// Steps of full batches are captured, on CUDA, in one process with one device, because nothing in
-// them needs the host. The learning rate and the current batch's place are set in the device's
-// memory before each replay. The short last batch of an epoch has other shapes, so it is queued
-// operation by operation. So are steps of DataParallel, whose threads and devices change hands in
-// the middle. So are steps of DistributedDataParallel: at the end of backward its ranks exchange on
-// the host how many samples they had, and whether one of them must stop.
+// On CUDA, steps of full batches are captured, because nothing in them needs the host. The learning
+// rate and the current batch's place are set in the device's memory before each replay. The short
+// last batch of an epoch has other shapes, so it is queued operation by operation. So are steps of
+// DataParallel and of shards, whose threads and devices change hands in the middle, and of several
+// batches, between which the host turns to the next one.
+//
+// Steps of DistributedDataParallel are captured over NCCL, whose all-reduces become part of the
+// graph. What its ranks otherwise agree on in each step, on the host, is fixed for full batches:
+// how many samples each of them has, and that none skips the step. If one rank's batch is not full,
+// all ranks queue their operations. The ranks compare the rest every 50 steps: whether one of them
+// must stop, and whether gradients are finite (Note [Recorded steps] in reducer.h).
 void Training::train_step() {
   const int64_t all_images =
       std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
@@ -204,7 +223,7 @@ void Training::train_step() {
   enter(Part::Forward);  // a captured step says no more
   if (virtual_)
     train_shards(all_images);
-  else if (captured_step_ && images == own_batch_)
+  else if (captured_step_ && all_images == recipe_.step_batch())
     (*captured_step_)();
   else
     compute(images);

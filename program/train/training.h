@@ -92,6 +92,8 @@ class Training {
   // Steps of full batches are recorded as a graph and replayed. See Note [Which steps are captured]
   // in training.cpp.
   bool step_captured() const { return captured_step_.has_value(); }
+  // Returns "" where they are captured, and on the CPU; else what prevents it, such as an option.
+  const std::string& step_not_captured() const { return why_not_captured_; }
 
   // Collective: a hash of the model's parameters and buffers; 0 without a group. Throws
   // OutOfStepError, naming tensor and rank, unless all ranks have the same.
@@ -113,6 +115,7 @@ class Training {
   void freeze();
   void set_modes();
   void wrap(const RunConfig& config);
+  std::string why_not_captured() const;
   void enter(Part part);
   void train_step();
   void train_shards(int64_t images);
@@ -157,6 +160,7 @@ class Training {
   int64_t own_batch_;                            // this rank's part of the batch
   std::shared_ptr<LoadingLog> loading_ = std::make_shared<LoadingLog>();
   std::unique_ptr<BatchSource> batches_;
+  std::string why_not_captured_;
   std::optional<CapturedStep> captured_step_;
   StepClock clock_;
   std::function<void(Part)> on_part_;
