@@ -280,7 +280,7 @@ void GradientSlices::gather() const {
 void GradientSlices::Arrivals::wait(int64_t from, int64_t to) const {
   for (const auto& [begin, end, work] : buckets) {
     if (end <= from || to <= begin) continue;
-    CHECK(work.done() || born_after == forks,
+    CHECK(born_after == forks || work.done(),
           "zero: a forked child uses a parameter that the ranks were gathering when it was forked; "
           "read the parameters before fork()");
     work.wait();
