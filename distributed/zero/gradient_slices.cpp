@@ -273,7 +273,10 @@ void GradientSlices::gather() const {
         {bytes_of(flat, slice->begin), bytes_of(flat, slice->end), work});
   }
   if (unguarded_[0].device().is_cpu()) return;
-  for (const auto& arrivals : arrivals_) arrivals->wait();
+  for (const auto& arrivals : arrivals_) {
+    arrivals->wait();
+    arrivals->buckets.clear();  // a capture may not wait for work from before it
+  }
 }
 
 // The threads that would end the work do not exist in a forked child.

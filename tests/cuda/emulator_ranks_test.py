@@ -40,7 +40,7 @@ class Ranks(unittest.TestCase):
         fp16 = {"dtype": "fp16", "clip_norm": 1, "label_smoothing": 0.1, "crop": 2, "flip": True}
         cases = ((2, (), {}), (3, (), {"optimizer": "adam", "clip_norm": 1, "ema": 0.9, "label_smoothing": 0.1}),
                  (3, (), {"dtype": "bf16", "amp": "O2", "crop": 2, "flip": True, "cutout": 6}),
-                 (2, ("--bucket-mb", "-1"), {"dtype": "bf16", "amp": "O3"}),
+                 (2, ("--bucket-mb", "0.02"), {"dtype": "bf16", "amp": "O3"}),
                  (3, (), {**fp16, "amp": "O2", "optimizer": "adam"}), (2, ("--sync-bn",), {**fp16, "amp": "O2"}),
                  (3, ("--sync-bn",), {}), (3, ("--zero", "1"), {"optimizer": "adam", "clip_norm": 1}),
                  (2, ("--zero", "1", "--sync-bn"), {**fp16, "amp": "O2"}))
