@@ -1,7 +1,10 @@
 // Emulated devices and the error state of the calling thread.
+#include <cuda_runtime_api.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
@@ -36,6 +39,8 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled",
+     "peer access is already enabled"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
@@ -142,6 +147,21 @@ cudaError_t cudaGetDevice(int* device) {
   if (const cudaError_t error = refuse_if_lost()) return error;
   *device = device_of_thread;
   return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
+  if (!exists(device) || !exists(peer)) return fail(cudaErrorInvalidDevice);
+  *possible = device != peer;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  static std::set<std::pair<int, int>> enabled;
+  if (!exists(peer) || peer == current_device()) return fail(cudaErrorInvalidDevice);
+  if (flags != 0) return fail(cudaErrorInvalidValue);
+  std::lock_guard lock(Runtime::instance().mutex);
+  return enabled.emplace(current_device(), peer).second ? cudaSuccess
+                                                        : fail(cudaErrorPeerAccessAlreadyEnabled);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {

@@ -1,5 +1,7 @@
 // CUDA's implementation of core's device interface: the number of devices, memory, a default stream
 // for each, and waiting.
+#include <cuda_runtime_api.h>
+
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +18,18 @@ struct DeviceRecord {
   std::once_flag once;
   std::optional<OwnedStream> default_stream;
 };
+
+// Lets a device reach another one's memory. Without that, copies between them pass through the
+// host's.
+void connect(int index, int peer) {
+  int possible = 0;
+  CUDA_CHECK(cudaDeviceCanAccessPeer(&possible, index, peer));
+  if (!possible) return;
+  const DeviceGuard guard(Device(DeviceType::CUDA, index));
+  const RelaxedCapture relaxed;
+  // NCCL may have done it already, and a device has a largest number of peers.
+  if (cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess) cudaGetLastError();
+}
 
 class EventTimer final : public DeviceTimer {
  public:
@@ -83,8 +97,15 @@ class CudaBackend : public DeviceBackend {
   Stream default_stream(int index) override {
     check_device("stream", Device(DeviceType::CUDA, index));
     DeviceRecord& device = record(index);
-    std::call_once(device.once,
-                   [&] { device.default_stream.emplace(Device(DeviceType::CUDA, index)); });
+    std::call_once(device.once, [&] {
+      device.default_stream.emplace(Device(DeviceType::CUDA, index));
+      const std::lock_guard lock(used_mutex_);
+      for (const int other : used_) {
+        connect(index, other);
+        connect(other, index);
+      }
+      used_.push_back(index);
+    });
     return device.default_stream->get();
   }
 
@@ -137,6 +158,8 @@ class CudaBackend : public DeviceBackend {
 
   std::once_flag once_;
   std::unique_ptr<DeviceRecord[]> records_;
+  std::mutex used_mutex_;
+  std::vector<int> used_;  // the devices that this process uses
 };
 
 // The backend is never destroyed: tensors with static storage duration are freed late.
