@@ -1,9 +1,9 @@
 // Convolution (cross-correlation) and its two gradients, in any strides; fastest in NHWC and KRSC
 // memory.
 //
-// There are five implementations, listed in kSteps from the slowest on. Each is a matrix product
-// whose operands are addressed, not built (common/conv_operands.cuh). The last two have their own
-// files: conv2d_first_layer.cu and hopper/conv2d.cu.
+// There are six implementations, listed in kSteps from the slowest on. Each is a matrix product
+// whose operands are addressed, not built (common/conv_operands.cuh). The last three have their own
+// files: conv2d_shared_image.cu, hopper/conv2d.cu and conv2d_first_layer.cu.
 //
 // Images arrive as NHWC (layout_policy.cu), and those of a first layer in their own layout; none
 // are copied here. Weights are KCRS in their arena, as in checkpoints and in PyTorch. The operation
@@ -200,9 +200,12 @@ ConvStep fastest(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& 
   if (pass != ConvPass::BackwardInput && supports(ConvStep::FirstLayer, x, w, y, o))
     return ConvStep::FirstLayer;
   if (!images_in_chunks(x, w, y, o)) return ConvStep::ImplicitGemm;
-  return is_hopper(x.device()) && prefers_hopper(conv_problem(pass, x, w, y, o))
-             ? ConvStep::Hopper
-             : ConvStep::TensorCores;
+  const ConvProblem problem = conv_problem(pass, x, w, y, o);
+  const bool shared = shared_image_supports(problem);
+  // Tiles of Hopper's products would be half empty.
+  if (shared && w.shape()[0] * w.shape()[1] <= 32 * 64) return ConvStep::SharedImage;
+  if (is_hopper(x.device()) && prefers_hopper(problem)) return ConvStep::Hopper;
+  return shared ? ConvStep::SharedImage : ConvStep::TensorCores;
 }
 
 void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -248,6 +251,8 @@ constexpr LadderStep kSteps[] = {
     {"implicit gemm", "tiles of the product in shared memory and registers"},
     {"tensor cores",
      "the same by mma.sync, ldmatrix and cp.async, for 16-bit types in NHWC and KRSC"},
+    {"shared image",
+     "an image with its border and all filters in shared memory, read once for all taps"},
     {"hopper",
      "tiles by TMA, products by warpgroups: borders once for nine taps, im2col by TMA for the "
      "rest"},
@@ -325,9 +330,14 @@ bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
     return first_layer_supports(x.shape(), w.shape(), x.dtype(), o) && in_chunks(y, w.shape()[0]);
   if (!images_in_chunks(x, w, y, o) || !in_chunks(w, w.shape()[1])) return false;
   if (step == ConvStep::TensorCores) return true;
-  if (!is_hopper(x.device())) return false;
-  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight})
-    if (hopper_conv(conv_problem(pass, x, w, y, o)) == HopperConv::None) return false;
+  const bool shared = step == ConvStep::SharedImage;
+  if (!shared && !is_hopper(x.device())) return false;
+  for (const ConvPass pass :
+       {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+    const ConvProblem problem = conv_problem(pass, x, w, y, o);
+    if (!(shared ? shared_image_supports(problem) : hopper_conv(problem) != HopperConv::None))
+      return false;
+  }
   return true;
 }
 
@@ -336,6 +346,7 @@ void conv2d(ConvStep step, Stream stream, const Tensor& y, const Tensor& x, cons
   if (y.numel() == 0) return;
   check_size("conv2d", y.numel() / y.shape()[1], w.numel() / w.shape()[0]);
   if (step == ConvStep::FirstLayer) return conv2d_first_layer(stream, y, x, w, bias, o);
+  if (step == ConvStep::SharedImage) return conv2d_shared_image(stream, y, x, w, bias, o);
   if (step == ConvStep::Hopper)
     return conv2d_hopper(hopper_conv(conv_problem(ConvPass::Forward, x, w, y, o)), stream, y, x, w,
                          bias, o);
@@ -348,6 +359,8 @@ void conv2d_backward_input(ConvStep step, Stream stream, const Tensor& dx, const
   if (dx.numel() == 0) return;
   ASSERT(step != ConvStep::FirstLayer);
   check_size("conv2d", dx.numel() / dx.shape()[1], w.shape()[0] * w.shape()[2] * w.shape()[3]);
+  if (step == ConvStep::SharedImage)
+    return conv2d_backward_input_shared_image(stream, dx, dy, w, addend, o);
   if (step == ConvStep::Hopper)
     return conv2d_backward_input_hopper(
         hopper_conv(conv_problem(ConvPass::BackwardInput, dx, w, dy, o)), stream, dx, dy, w, addend,
@@ -364,6 +377,9 @@ void conv2d_backward_weight(ConvStep step, Stream stream, const Tensor& dw, cons
   if (step == ConvStep::FirstLayer)
     return sum_weight_parts<float>(stream, ConvGeometry(x, dw, dy, o), dw,
                                    weight_parts_first_layer(stream, dw, dy, x, o));
+  if (step == ConvStep::SharedImage)
+    return sum_weight_parts<float>(stream, ConvGeometry(x, dw, dy, o), dw,
+                                   weight_parts_shared_image(stream, dw, dy, x, o));
   if (step == ConvStep::Hopper)
     return conv2d_backward_weight_hopper(
         hopper_conv(conv_problem(ConvPass::BackwardWeight, x, dw, dy, o)), stream, dw, dy, x, o);

@@ -4,7 +4,7 @@
 // conv2d.cu describe each step in one line.
 #pragma once
 
-#include "ringgrad/core/kernels/geometry.h"
+#include "ringgrad/core/kernels/conv_plan.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad::cuda {
@@ -74,7 +74,8 @@ enum class ConvStep {
   Direct,
   ImplicitGemm,
   TensorCores,  // 16-bit types in NHWC and KRSC
-  Hopper,       // the same on a device of compute capability 9: see hopper/conv2d.h
+  SharedImage,  // the same for few channels; see shared_image_supports()
+  Hopper,       // the same as TensorCores on a device of compute capability 9: see hopper/conv2d.h
   FirstLayer,   // few channels in any layout, no dx; see first_layer_supports()
 };
 const char* name(ConvStep step);
@@ -101,5 +102,16 @@ void conv2d_first_layer(Stream stream, const Tensor& y, const Tensor& x, const T
                         const Tensor& bias, const Conv2dOptions& options);
 Tensor weight_parts_first_layer(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                 const Conv2dOptions& options);
+
+// The step SharedImage, in conv2d_shared_image.cu: images and w as TensorCores has them. dw comes
+// in parts as above, whose number follows from the shapes.
+bool shared_image_supports(const ConvProblem& problem);
+void conv2d_shared_image(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                         const Tensor& bias, const Conv2dOptions& options);
+void conv2d_backward_input_shared_image(Stream stream, const Tensor& dx, const Tensor& dy,
+                                        const Tensor& w, const Tensor& addend,
+                                        const Conv2dOptions& options);
+Tensor weight_parts_shared_image(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                                 const Conv2dOptions& options);
 
 }  // namespace ringgrad::cuda

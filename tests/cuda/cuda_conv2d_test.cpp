@@ -92,6 +92,35 @@ TEST_CASE("cuda: the gradient of a weight is summed in parts on tensor cores, to
         true);
 }
 
+TEST_CASE("cuda: convolution of images in shared memory", "[quick][cuda]") {
+  const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
+  const auto both = [](const ConvCase& c) {
+    check(ConvStep::SharedImage, c, DType::BFloat16, true);
+    check(ConvStep::SharedImage, c, DType::Float16, true);
+  };
+  // No batch is a multiple of the blocks. Odd sides leave the parities of dx unequal.
+  both({{1, 16, 8, 8}, {16, 16, 3, 3}, {.padding = 1}});
+  both({{3, 16, 9, 7}, {32, 16, 3, 3}, {.stride = 2, .padding = 1}});
+  both({{2, 32, 7, 5}, {32, 32, 3, 3}, {.padding = 1}});
+  both({{2, 32, 8, 6}, {64, 32, 3, 3}, {.stride = 2, .padding = 1}});
+  both({{1, 64, 4, 5}, {64, 64, 3, 3}, {.padding = 1}});
+  both({{2, 64, 3, 3}, {16, 64, 3, 3}, {.padding = 1}});
+  both({{1, 16, 1, 1}, {16, 16, 3, 3}, {.stride = 2, .padding = 1}});
+  both({{2, 16, 7, 6}, {32, 16, 5, 5}, {.padding = 2}});
+  both({{1, 32, 6, 5}, {16, 32, 5, 5}, {.stride = 2, .padding = 2}});
+}
+
+TEST_CASE("cuda: convolution of many images, and of large ones, in shared memory", "[cuda]") {
+  // Blocks that take several images, or bands of one.
+  const int64_t images = 2 * cuda::multiprocessors(Device(DeviceType::CUDA)) + 1;
+  check(ConvStep::SharedImage, {{images, 16, 5, 4}, {16, 16, 3, 3}, {.padding = 1}},
+        DType::BFloat16, true);
+  check(ConvStep::SharedImage, {{2, 16, 49, 50}, {16, 16, 3, 3}, {.padding = 1}}, DType::BFloat16,
+        true);
+  check(ConvStep::SharedImage, {{1, 16, 61, 47}, {32, 16, 3, 3}, {.stride = 2, .padding = 1}},
+        DType::Float16, true);
+}
+
 // Images of few channels in both layouts; y and dy are always NHWC.
 TEST_CASE("cuda: convolution of a first layer", "[quick][cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));
