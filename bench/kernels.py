@@ -35,6 +35,9 @@ PRODUCTS = {
 for name, kernel, step in (
         ("matrix product", "matmul", "tensor cores"), ("convolution, y", "conv2d", "tensor cores"),
         ("convolution, dx", "conv2d_backward_input", "tensor cores"), ("convolution, dw", "conv2d_backward_weight", "tensor cores"),
+        ("convolution of an image, y", "conv2d", "shared image"),
+        ("convolution of an image, dx", "conv2d_backward_input", "shared image"),
+        ("convolution of an image, dw", "conv2d_backward_weight", "shared image"),
         ("matrix product, warp tiles", "matmul", "warp tiles"), ("matrix product, a warpgroup", "matmul", "warpgroup"),
         ("matrix product, a producer", "matmul", "producer"), ("matrix product, clusters", "matmul", "clusters"),
         ("matrix product, Hopper", "matmul", "hopper")):

@@ -39,7 +39,8 @@ def clocks(line):
 
 
 def table(found):
-    library = {line["shape"]: line["cold_us"] for line in found if line["variant"] in ("cuBLAS", "cuDNN") and "cold_us" in line}
+    library = {(line["kernel"], line["shape"]): line["cold_us"] for line in found
+               if line["variant"] in ("cuBLAS", "cuDNN") and "cold_us" in line}
     yield f"{'':{WIDTH}} {'shape':>17} {'cold µs':>9} {'warm':>9} {'model':>9} {'TFLOP/s':>8} {'GB/s':>6} {'library':>8}"
     for line in found:
         if line["kernel"] == "probe":
@@ -50,7 +51,8 @@ def table(found):
             continue
         cold, model = line.get("cold_us"), line.get("predicted_us")
         apart = "!" if cold and model and abs(cold / model - 1) > 0.15 else ""
-        against = library[line["shape"]] / cold if cold and line["shape"] in library else None
+        same = line["kernel"], line["shape"]
+        against = library[same] / cold if cold and same in library else None
         yield (f"{line['kernel'] + ' ' + line['variant']:{WIDTH}} {line['shape']:>17} {cell(cold, '{:.1f}'):>9} "
                f"{cell(line.get('warm_us'), '{:.1f}'):>9} {cell(model, '{:.1f}') + apart:>9} {cell(line.get('tflops'), '{:.0f}'):>8} "
                f"{cell(line.get('gigabytes_per_second'), '{:.0f}'):>6} {cell(against, '{:.2f}×'):>8} {verdict(line)}{clocks(line)}")

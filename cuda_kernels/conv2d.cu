@@ -330,14 +330,11 @@ bool supports(ConvStep step, const Tensor& x, const Tensor& w, const Tensor& y,
     return first_layer_supports(x.shape(), w.shape(), x.dtype(), o) && in_chunks(y, w.shape()[0]);
   if (!images_in_chunks(x, w, y, o) || !in_chunks(w, w.shape()[1])) return false;
   if (step == ConvStep::TensorCores) return true;
-  const bool shared = step == ConvStep::SharedImage;
-  if (!shared && !is_hopper(x.device())) return false;
-  for (const ConvPass pass :
-       {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
-    const ConvProblem problem = conv_problem(pass, x, w, y, o);
-    if (!(shared ? shared_image_supports(problem) : hopper_conv(problem) != HopperConv::None))
-      return false;
-  }
+  if (step == ConvStep::SharedImage)
+    return shared_image_supports(conv_problem(ConvPass::Forward, x, w, y, o));
+  if (!is_hopper(x.device())) return false;
+  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight})
+    if (hopper_conv(conv_problem(pass, x, w, y, o)) == HopperConv::None) return false;
   return true;
 }
 

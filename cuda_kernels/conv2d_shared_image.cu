@@ -1,78 +1,23 @@
-// Convolutions of few channels, such as ResNet-20's: one block for each image, which lies in shared
-// memory beside all filters. In float16 or bfloat16, with filters of 3 × 3 or 5 × 5.
+// The convolution of images with few channels, such as ResNet-20's, and the gradient of the images:
+// in float16 or bfloat16, with filters of 3 × 3 or 5 × 5.
 //
-// A block loads the filters once, and then its images, one after another. A pixel lies there once,
-// with a border of zeros, and is read from there for each tap: to begin at another pixel is to add
-// a number to an address. So strides and taps cost nothing, and no operand is gathered twice.
+// A block loads all filters once, and then its images, one after another (common/image_band.cuh).
+// A warp multiplies 32 pixels × 16 or 32 channels of the result at a time.
 //
-//   shared memory   [filter][tap × channel] and [row][column][channel]; 16 bytes follow each filter
-//                   and each pixel, so that 8 neighbours are in different banks
-//   y               result [pixels, filters]: b is the filters as they lie
-//   dx              the same of dy with the taps mirrored; b is the filters transposed by ldmatrix.
-//                   With stride 2 the pixels of each parity form a part, with its own taps
-//   dw              [filters, tap × channel], summed over the pixels: dy and x, both transposed
+//   y    a is x's pixels, with the stride between them; b is the filters as they lie
+//   dx   a is dy's pixels, with the taps mirrored; b is the filters transposed by ldmatrix. With
+//        stride 2 the pixels of each parity form a part, with its own taps
 //
-// Each byte of an image is read from global memory once, and those of filters once per block. For
-// y and dx a warp multiplies 32 pixels × 32 columns at a time: it reads 4 KB of shared memory for 8
-// products. An image with too little room is divided into bands of rows, as are few large images.
+// Each byte of an image is read from global memory once, and of the filters once per block. For 8
+// products of 32 columns a warp reads 2 KB of shared memory.
 //
-// Predicted for ResNet-20 with a batch of 128, on an H200: y and dx 3.5 µs, dw 4 µs and 2 µs for
-// the sum of its parts, in each stage. Not yet run on a GPU.
+// README.md has predictions. Not yet run on a GPU.
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels/conv_plan.h"
-#include "ringgrad/cuda_kernels/common/conv_operands.cuh"
+#include "ringgrad/cuda_kernels/common/image_band.cuh"
 #include "ringgrad/cuda_kernels/ladders.h"
 
 namespace ringgrad::cuda {
 namespace {
-
-// Two blocks of this size share a multiprocessor of Hopper; one fits any card from sm_80 on.
-constexpr size_t kMostShared = 99 * 1024;
-constexpr int64_t kMostBands = 4;  // of an image; else too many rows would be loaded twice
-
-// A band of rows of an NHWC image, and how it lies in shared memory.
-struct Band {
-  int H;
-  int W;
-  int channels;
-  int padding;        // columns of zeros on either side
-  int rows;           // that lie in shared memory
-  Divider by_chunks;  // divides by the chunks of a pixel
-  Divider by_width;   // and by the pixels of a row
-
-  Band(const Tensor& x, int64_t padding, int64_t rows)
-      : H(static_cast<int>(x.shape()[2])),
-        W(static_cast<int>(x.shape()[3])),
-        channels(static_cast<int>(x.shape()[1])),
-        padding(static_cast<int>(padding)),
-        rows(static_cast<int>(rows)),
-        by_chunks(x.shape()[1] / kChunk),
-        by_width(x.shape()[3] + 2 * padding) {}
-
-  __host__ __device__ int width() const { return W + 2 * padding; }
-  __host__ __device__ int pitch() const { return channels + kChunk; }
-  __host__ __device__ int elements() const { return rows * width() * pitch(); }
-
-  // Starts copying the rows from `first` on. What is outside the image becomes zero.
-  template <class T>
-  __device__ __forceinline__ void load(T* shared, const T* images, int64_t image, int first) const {
-    const T* const from = images + image * H * W * channels;
-    const auto chunks = static_cast<unsigned>(rows * width() * (channels / kChunk));
-    for (unsigned e = threadIdx.x; e < chunks; e += blockDim.x) {
-      const auto [pixel, chunk] = by_chunks(e);
-      const auto [row, column] = by_width(pixel);
-      const int h = first + static_cast<int>(row);
-      const int w = static_cast<int>(column) - padding;
-      const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(H) &&
-                          static_cast<unsigned>(w) < static_cast<unsigned>(W);
-      copy_16_async(shared + pixel * pitch() + chunk * kChunk,
-                    inside ? from + (h * W + w) * channels + chunk * kChunk : from,
-                    inside ? kVectorBytes : 0);
-    }
-  }
-};
-
-// ---- y and dx -----------------------------------------------------------------------------------
 
 constexpr int kTileRows = 2;  // fragments of 16 pixels
 constexpr int kWarps = kThreads / kWarp;
@@ -171,8 +116,9 @@ __device__ __forceinline__ void add_taps(Sums<kColumns>& total, const ImageProbl
 // Of two fragments a lane has two neighbouring channels each. It exchanges one pair with its
 // neighbour, so that it has four of one fragment, and four lanes write 32 bytes.
 template <class T, int kColumns>
-__device__ __forceinline__ void write(const Sums<kColumns>& total, const ImageProblem& g,
-                                      const Unit& unit, T* y, const float* bias, const T* addend) {
+__device__ __forceinline__ void write_sums(const Sums<kColumns>& total, const ImageProblem& g,
+                                           const Unit& unit, T* y, const float* bias,
+                                           const T* addend) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int odd = lane % 2;
 #pragma unroll
@@ -239,169 +185,15 @@ __global__ void __launch_bounds__(kThreads, 2)
                       .parity_w = parity % g.parities};
       Sums<kColumns> total = {};
       add_taps<T, kColumns, kGradient>(total, g, unit, band, filters);
-      write<T, kColumns>(total, g, unit, y, bias, addend);
+      write_sums<T, kColumns>(total, g, unit, y, bias, addend);
     }
     __syncthreads();  // all warps have read the band
   }
 }
 
-// ---- dw -----------------------------------------------------------------------------------------
-
-constexpr int kWeightThreads = 384;
-constexpr int kWeightWarps = kWeightThreads / kWarp;
-// One part of dw for each block. Both are constant, so that every card computes the same bits.
-constexpr int64_t kMostParts = 264;
-constexpr int64_t kMostFloats = int64_t{1} << 21;  // of all parts, which are written and read
-
-struct WeightProblem {
-  Band x;
-  Band dy;
-  int stride;
-  int items;
-  Divider by_bands;
-};
-
-// A warp sums 16 filters × the taps of one row × all channels, and keeps the sums while the block
-// goes through its images. Where fewer such units exist than warps, several warps share one, and
-// take its pixels in turn. Block b writes part b of [part][filter][tap × channel].
-template <class T, int kTaps, int kChannels>
-__global__ void __launch_bounds__(kWeightThreads, kTaps* kChannels <= 96 ? 2 : 1)
-    shared_image_weight_kernel(WeightProblem g, const T* dy, const T* x, float* parts) {
-  constexpr int kFragments = kChannels / kFragmentN;
-  constexpr int kPitch = kChannels + kChunk;
-  DYNAMIC_SHARED(T, x_band);
-  T* const dy_band = x_band + g.x.elements();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int units = kTaps * (g.dy.channels / kFragmentM);
-  const int shares = kWeightWarps / units;
-  const int share = warp / units;
-  const int tap_row = warp % units % kTaps;
-  const int first_filter = warp % units / kTaps * kFragmentM;
-  const int pixels = g.dy.rows * g.dy.W;
-  float total[kTaps][kFragments][4] = {};
-  for (int item = static_cast<int>(blockIdx.x); item < g.items; item += gridDim.x) {
-    const auto [image, number] = g.by_bands(static_cast<unsigned>(item));
-    const int first_row = static_cast<int>(number) * g.dy.rows;
-    g.x.load(x_band, x, image, first_row * g.stride - kTaps / 2);
-    g.dy.load(dy_band, dy, image, first_row);
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
-    __syncthreads();
-    for (int pixel = share * kFragmentK; pixel < pixels && share < shares;
-         pixel += shares * kFragmentK) {
-      // A pixel after the last is zero, like the first of x's border.
-      const int of_a = pixel + lane / 16 * 8 + lane % 8;
-      unsigned a[4];
-      ldmatrix_x4<true>(a, of_a < pixels
-                               ? dy_band + of_a * g.dy.pitch() + first_filter + lane / 8 % 2 * 8
-                               : x_band);
-      const int of_b = min(pixel + lane % 16, pixels - 1);
-      const auto [row, column] = g.dy.by_width(static_cast<unsigned>(of_b));
-      const int at = (static_cast<int>(row) * g.stride + tap_row) * g.x.width() +
-                     static_cast<int>(column) * g.stride;
-      const T* const from = x_band + at * kPitch + lane / 16 * kChunk;
-#pragma unroll
-      for (int s = 0; s < kTaps; ++s)
-#pragma unroll
-        for (int j = 0; j < kFragments; j += 2) {
-          unsigned b[4];
-          ldmatrix_x4<true>(b, from + s * kPitch + j * kFragmentN);
-          mma_16816<T>(total[s][j], a, {b[0], b[1]});
-          mma_16816<T>(total[s][j + 1], a, {b[2], b[3]});
-        }
-    }
-    __syncthreads();  // all warps have read the bands
-  }
-
-  // The first warp of a unit adds the sums of the others in order, element by element of a lane.
-  constexpr int kSums = kTaps * kFragments * 4;
-  float* const sums = reinterpret_cast<float*>(x_band) + warp % units * kSums * kWarp + lane;
-  for (int turn = 1; turn < shares; ++turn) {
-    if (share == turn)
-#pragma unroll
-      for (int i = 0; i < kSums; ++i)
-        sums[i * kWarp] = total[i / 4 / kFragments][i / 4 % kFragments][i % 4];
-    __syncthreads();
-    if (share == 0)
-#pragma unroll
-      for (int i = 0; i < kSums; ++i)
-        total[i / 4 / kFragments][i / 4 % kFragments][i % 4] += sums[i * kWarp];
-    __syncthreads();
-  }
-  if (share != 0) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int64_t filter = int64_t{blockIdx.x} * g.dy.channels + first_filter + half * 8 + lane / 4;
-    float* const part = parts + (filter * kTaps + tap_row) * kTaps * kChannels + lane % 4 * 2;
-#pragma unroll
-    for (int s = 0; s < kTaps; ++s)
-#pragma unroll
-      for (int j = 0; j < kFragments; ++j)
-        store_vector<2>(part + s * kChannels + j * kFragmentN, 0,
-                        {total[s][j][half * 2], total[s][j][half * 2 + 1]});
-  }
-}
-
 // ---- launchers ----------------------------------------------------------------------------------
 
-int as_int(int64_t n) { return static_cast<int>(n); }
-int64_t tiles_of(int64_t n, int64_t tile) { return (n + tile - 1) / tile; }
-
-// The rows of dy (of one parity of dx) in a band, the bands of an image, and the bytes of a block.
-struct Division {
-  int64_t rows;
-  int64_t bands;
-  size_t bytes;
-};
-
-int64_t band_elements(const Shape& image, int64_t padding, int64_t rows) {
-  return rows * (image[3] + 2 * padding) * (image[1] + kChunk);
-}
-
-// The bytes of shared memory for bands of `rows` rows.
-size_t shared_bytes(const ConvProblem& p, int64_t rows) {
-  const int64_t taps = p.w[2];
-  const int64_t stride = p.options.stride.h;
-  const Pair out = p.output();
-  const Shape y{p.x[0], p.w[0], out.h, out.w};
-  const int64_t x_band = band_elements(p.x, taps / 2, (rows - 1) * stride + taps);
-  const int64_t filters = p.w[0] * (taps * taps * p.w[1] + kChunk);
-  switch (p.pass) {
-    case ConvPass::Forward: return static_cast<size_t>(2 * (x_band + filters));
-    case ConvPass::BackwardInput:
-      return static_cast<size_t>(2 * (band_elements(y, taps / 2, rows + taps - 1) + filters));
-    default:
-      // Its end adds the sums of several warps.
-      return static_cast<size_t>(
-          std::max(2 * (x_band + band_elements(y, 0, rows)),
-                   p.w[0] / kFragmentM * taps * 2 > kWeightWarps ? 0 : 4 * p.w.numel()));
-  }
-}
-
-// Takes the fewest bands, from `least` on, whose rows fit into shared memory.
-Division divide(const ConvProblem& p, int64_t least) {
-  const bool input = p.pass == ConvPass::BackwardInput;
-  const int64_t rows = input ? tiles_of(p.x[2], p.options.stride.h) : p.output().h;
-  Division d{};
-  for (int64_t bands = std::min(least, kMostBands); bands <= kMostBands; ++bands) {
-    d.rows = tiles_of(rows, bands);
-    d.bands = tiles_of(rows, d.rows);
-    d.bytes = shared_bytes(p, d.rows);
-    if (d.bytes <= kMostShared) break;
-  }
-  return d;
-}
-
 bool is_few(int64_t channels) { return channels == 16 || channels == 32 || channels == 64; }
-
-template <class Body>
-void visit_half(DType dtype, const Body& body) {
-  if (dtype == DType::Float16)
-    body.template operator()<float16>();
-  else
-    body.template operator()<bfloat16>();
-}
 
 // Computes y of x, or dx of dy, as `to` of `from`.
 template <class T, bool kGradient>
@@ -412,7 +204,7 @@ void run(Stream stream, const ConvProblem& p, const Tensor& to, const Tensor& fr
   const int64_t images = p.x[0];
   const int64_t blocks = multiprocessors(stream.device);
   // If images are few, they are divided, so that all multiprocessors have work.
-  const Division d = divide(p, std::max<int64_t>(blocks / images, 1));
+  const Division d = divide_images(p, std::max<int64_t>(blocks / images, 1));
   const int64_t parities = kGradient ? stride : 1;
   const int64_t width = tiles_of(to.shape()[3], parities);
   const int64_t columns = to.shape()[1];
@@ -435,30 +227,11 @@ void run(Stream stream, const ConvProblem& p, const Tensor& to, const Tensor& fr
   const Tensor wide = in_dtype(bias, DType::Float32);
   const auto grid = static_cast<unsigned>(std::min(images * d.bands, 2 * blocks));
   using D = Element<T>;
-  // 32 columns need fewer bytes for each product, unless warps would have nothing to do.
-  const bool wider = columns % 32 == 0 && tiles * parities * parities * (columns / 32) >= kWarps;
+  // 32 columns need fewer bytes for each product, if each scheduler still has a warp at work.
+  const bool wider = columns % 32 == 0 && tiles * parities * parities * (columns / 32) >= 4;
   launch(wider ? shared_image_kernel<D, 32, kGradient> : shared_image_kernel<D, 16, kGradient>,
          grid, kThreads, d.bytes, stream, problem, device_data<T>(to), device_data<T>(from),
          device_data<T>(w), optional_data<float>(wide), optional_data<T>(addend));
-}
-
-template <class T, int kTaps, int kChannels>
-Tensor run_weight(Stream stream, const ConvProblem& p, const Tensor& dy, const Tensor& x) {
-  const int64_t stride = p.options.stride.h;
-  const Division d = divide(p, 1);
-  const int64_t items = x.shape()[0] * d.bands;
-  const int64_t blocks =
-      std::min({items, kMostParts, std::max<int64_t>(kMostFloats / p.w.numel(), 1)});
-  const Tensor parts = empty({blocks, p.w[0], kTaps * kTaps, p.w[1]}, {DType::Float32, x.device()});
-  const WeightProblem problem{.x = Band(x, kTaps / 2, (d.rows - 1) * stride + kTaps),
-                              .dy = Band(dy, 0, d.rows),
-                              .stride = as_int(stride),
-                              .items = as_int(items),
-                              .by_bands = Divider(d.bands)};
-  launch(shared_image_weight_kernel<Element<T>, kTaps, kChannels>, static_cast<unsigned>(blocks),
-         kWeightThreads, d.bytes, stream, problem, device_data<T>(dy), device_data<T>(x),
-         parts.data<float>());
-  return parts;
 }
 
 }  // namespace
@@ -473,7 +246,14 @@ bool shared_image_supports(const ConvProblem& p) {
   if (!few_taps || p.w[3] != taps || o.padding != Pair(taps / 2) || o.dilation != Pair(1))
     return false;
   if (o.stride != Pair(1) && o.stride != Pair(2)) return false;
-  return p.x[2] > 0 && p.x[3] > 0 && divide(p, 1).bytes <= kMostShared;
+  if (p.x[2] == 0 || p.x[3] == 0) return false;
+  for (const ConvPass pass :
+       {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+    ConvProblem part = p;
+    part.pass = pass;
+    if (divide_images(part, 1).bytes > kMostShared) return false;
+  }
+  return true;
 }
 
 void conv2d_shared_image(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -487,24 +267,6 @@ void conv2d_backward_input_shared_image(Stream stream, const Tensor& dx, const T
                                         const Conv2dOptions& options) {
   const ConvProblem p = conv_problem(ConvPass::BackwardInput, dx, w, dy, options);
   visit_half(dy.dtype(), [&]<class T>() { run<T, true>(stream, p, dx, dy, w, {}, addend); });
-}
-
-Tensor weight_parts_shared_image(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                 const Conv2dOptions& options) {
-  const ConvProblem p = conv_problem(ConvPass::BackwardWeight, x, dw, dy, options);
-  Tensor parts;
-  visit_half(x.dtype(), [&]<class T>() {
-    const auto run = [&]<int kTaps, int kChannels>() {
-      parts = run_weight<T, kTaps, kChannels>(stream, p, dy, x);
-    };
-    const bool wide = p.w[2] == 5;
-    switch (p.w[1]) {
-      case 16: wide ? run.template operator()<5, 16>() : run.template operator()<3, 16>(); break;
-      case 32: wide ? run.template operator()<5, 32>() : run.template operator()<3, 32>(); break;
-      default: run.template operator()<3, 64>(); break;
-    }
-  });
-  return parts;
 }
 
 }  // namespace ringgrad::cuda

@@ -121,6 +121,64 @@ TEST_CASE("cuda: convolution of many images, and of large ones, in shared memory
         DType::Float16, true);
 }
 
+TEST_CASE("cuda: convolution in shared memory gives the same bits on every card", "[quick][cuda]") {
+  const ConvCase c{{3, 16, 20, 9}, {32, 16, 3, 3}, {.stride = 2, .padding = 1}};
+  const Tensor x = to_device(in_layout(random_tensor(c.x, DType::BFloat16, 1), true));
+  const Tensor w = to_device(in_layout(random_tensor(c.w, DType::BFloat16, 2), true));
+  const Tensor dy = to_device(in_layout(random_tensor(c.y(), DType::BFloat16, 3), true));
+  const auto results = [&](ConvStep step) {
+    const Stream stream = current_stream(x.device());
+    const Tensor y = empty_like(dy);
+    const Tensor dx = empty_like(x);
+    const Tensor dw = empty_on_device(c.w, DType::Float32);
+    cuda::conv2d(step, stream, y, x, w, {}, c.options);
+    cuda::conv2d_backward_input(step, stream, dx, dy, w, {}, c.options);
+    cuda::conv2d_backward_weight(step, stream, dw, dy, x, c.options);
+    return std::vector{values(y), values(dx), values(dw)};
+  };
+  const auto bits = results(ConvStep::SharedImage);
+  const LargeDevices large;  // a card that takes an image in bands
+  REQUIRE(results(ConvStep::SharedImage) == bits);
+  // Other algorithms add in another order. So this shows which one is chosen.
+  REQUIRE(results(ConvStep::TensorCores)[2] != bits[2]);
+  const Tensor chosen = empty_on_device(c.w, DType::Float32);
+  const ProviderGuard ours(Provider::Native);
+  kernels::conv2d_backward_weight(chosen, dy, x, c.options);
+  REQUIRE(values(chosen) == bits[2]);
+}
+
+TEST_CASE("cuda: which convolutions fit into shared memory", "[quick]") {
+  const auto fits = [](const Shape& x, const Shape& w, const Conv2dOptions& o, DType dtype) {
+    return cuda::shared_image_supports({.dtype = dtype, .x = x, .w = w, .options = o});
+  };
+  const Conv2dOptions same{.padding = 1};
+  const Conv2dOptions half{.stride = 2, .padding = 1};
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    // ResNet-20 on CIFAR-10, and the second layer of the CNN
+    CHECK(fits({128, 16, 32, 32}, {16, 16, 3, 3}, same, dtype));
+    CHECK(fits({128, 16, 32, 32}, {32, 16, 3, 3}, half, dtype));
+    CHECK(fits({128, 32, 16, 16}, {32, 32, 3, 3}, same, dtype));
+    CHECK(fits({128, 32, 16, 16}, {64, 32, 3, 3}, half, dtype));
+    CHECK(fits({128, 64, 8, 8}, {64, 64, 3, 3}, same, dtype));
+    CHECK(fits({128, 16, 14, 14}, {32, 16, 5, 5}, {.padding = 2}, dtype));
+    CHECK(fits({0, 16, 8, 8}, {16, 16, 3, 3}, same, dtype));
+    // too large, other channels, and other windows
+    CHECK_FALSE(fits({128, 64, 32, 32}, {64, 64, 3, 3}, same, dtype));
+    CHECK_FALSE(fits({128, 16, 224, 224}, {16, 16, 3, 3}, same, dtype));
+    CHECK_FALSE(fits({128, 32, 8, 8}, {128, 32, 3, 3}, same, dtype));
+    CHECK_FALSE(fits({128, 24, 8, 8}, {32, 24, 3, 3}, same, dtype));
+    CHECK_FALSE(fits({128, 64, 8, 8}, {64, 64, 5, 5}, {.padding = 2}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 3}, {}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 5}, {.padding = {1, 2}}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 1, 1}, {}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 3}, {.stride = 3, .padding = 1}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 3}, {.stride = {1, 2}, .padding = 1}, dtype));
+    CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 3}, {.padding = 1, .dilation = 2}, dtype));
+    CHECK_FALSE(fits({128, 32, 8, 8}, {32, 16, 3, 3}, {.padding = 1, .groups = 2}, dtype));
+  }
+  CHECK_FALSE(fits({128, 16, 8, 8}, {16, 16, 3, 3}, same, DType::Float32));
+}
+
 // Images of few channels in both layouts; y and dy are always NHWC.
 TEST_CASE("cuda: convolution of a first layer", "[quick][cuda]") {
   const ScheduleGuard guard(GENERATE(Schedule::Forward, Schedule::Reversed));

@@ -17,26 +17,6 @@ namespace ringgrad::test::cuda_launches_test {
 
 namespace {
 
-// Emulated devices are as large as an H200: how a kernel divides its work, and so how many launches
-// it takes, depends on the number of multiprocessors.
-#ifdef RINGGRAD_CUDA_EMULATED
-class LargeDevices {
- public:
-  LargeDevices() {
-    emulator::config().multiprocessors = 132;
-    emulator::config().memory_bytes = size_t{8} << 30;
-  }
-  ~LargeDevices() { emulator::config() = before_; }
-
- private:
-  const emulator::Config before_ = emulator::config();
-};
-#else
-struct LargeDevices {
-  LargeDevices() {}
-};
-#endif
-
 struct Counts {
   size_t launches = 0;
   // The bytes that convolutions, batch norm and the optimizer need for their computation.

@@ -57,6 +57,20 @@ class ScheduleGuard {
  private:
   const emulator::Config before_ = emulator::config();
 };
+
+// As long as it lives, devices are as large as an H200. The number of multiprocessors decides how a
+// kernel divides its work, and so how many launches it takes.
+class LargeDevices {
+ public:
+  LargeDevices() {
+    emulator::config().multiprocessors = 132;
+    emulator::config().memory_bytes = size_t{8} << 30;
+  }
+  ~LargeDevices() { emulator::config() = before_; }
+
+ private:
+  const emulator::Config before_ = emulator::config();
+};
 #else
 // A device has an order of its own: a case that asks for several runs as many times.
 enum class Schedule : uint8_t { Forward, Reversed };
@@ -66,6 +80,9 @@ struct StreamOrderGuard {
 };
 struct ScheduleGuard {
   explicit ScheduleGuard(Schedule) {}
+};
+struct LargeDevices {
+  LargeDevices() {}
 };
 #endif
 
