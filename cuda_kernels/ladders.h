@@ -103,8 +103,8 @@ void conv2d_first_layer(Stream stream, const Tensor& y, const Tensor& x, const T
 Tensor weight_parts_first_layer(Stream stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                                 const Conv2dOptions& options);
 
-// The step SharedImage, in conv2d_shared_image.cu: images and w as TensorCores has them. dw comes
-// in parts as above, whose number follows from the shapes.
+// The step SharedImage, in conv2d_shared_image.cu: images and w as TensorCores has them. It takes
+// all three passes or none. dw comes in parts as above, whose number follows from the shapes.
 bool shared_image_supports(const ConvProblem& problem);
 void conv2d_shared_image(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
                          const Tensor& bias, const Conv2dOptions& options);
