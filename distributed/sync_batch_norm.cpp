@@ -123,7 +123,11 @@ int convert_sync_batchnorm(nn::Module& module, ProcessGroup& group) {
   for (const auto& [name, below] : module.named_modules())
     if (auto* norm = dynamic_cast<nn::BatchNorm*>(below)) norms.emplace_back(name, norm);
   if (norms.empty()) return 0;
-  const std::shared_ptr<ProcessGroup> own = group.split(0);
+  // Two communicators of NCCL at once may wait for each other. So on GPUs these messages take their
+  // turn among those of gradients, whose order is the same on all ranks that run the same layers.
+  const std::shared_ptr<ProcessGroup> own =
+      group.device().is_cuda() ? std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group)
+                               : group.split(0);
   for (const auto& [name, norm] : norms)
     norm->set_normalization(
         [channel = channel_of(own, name)](const Tensor& x, const Tensor& weight, const Tensor& bias,

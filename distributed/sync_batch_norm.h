@@ -23,7 +23,8 @@ Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
 
 // Collective. Makes every BatchNorm2d in `module` use sync_batch_norm(), and returns their number.
 // Their messages use a group of their own, split off `group`, so they need no order among other
-// collectives, such as those of gradients that only one rank has. `group` must outlive the module.
+// collectives, such as those of gradients that only one rank has. On GPUs they use `group` itself,
+// and need that order. `group` must outlive the module.
 //
 // All ranks must call the same layers equally often. Another layer's statistics are an
 // OutOfStepError, which names the layer of each rank. A layer that no other rank calls ends with

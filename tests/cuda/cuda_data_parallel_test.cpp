@@ -1,8 +1,5 @@
 // DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of
 // gradients, under orders of streams that a wait left out would not survive.
-#include <cuda_runtime_api.h>
-
-#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/cuda_util.h"
@@ -43,20 +40,6 @@ std::vector<double> train_on(const std::vector<Device>& devices) {
 }
 
 }  // namespace
-
-TEST_CASE("CUDA devices that a process uses reach each other's memory", "[data_parallel][cuda]") {
-  if (!enough_devices(2)) return;
-  for (const Device& device : cuda_devices(2)) (void)zeros({1}, {DType::Float32, device});
-  for (const Device& device : cuda_devices(2)) {
-    const cuda::DeviceGuard guard(device);
-    const int peer = 1 - device.index;
-    int possible = 0;
-    REQUIRE(cudaDeviceCanAccessPeer(&possible, device.index, peer) == cudaSuccess);
-    if (!possible) return;
-    CHECK(cudaDeviceEnablePeerAccess(peer, 0) == cudaErrorPeerAccessAlreadyEnabled);
-    CHECK(cudaGetLastError() == cudaErrorPeerAccessAlreadyEnabled);
-  }
-}
 
 TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel][cuda][threads]") {
   const StreamOrderGuard order(

@@ -14,6 +14,7 @@
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
+#include "ringgrad/cuda_kernels/emulator/include/cuda_runtime_api.h"
 #include "ringgrad/cuda_kernels/runtime/graph.h"
 #include "ringgrad/cuda_kernels/runtime/host_copy.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
@@ -72,6 +73,16 @@ TEST_CASE("emulator: copies check direction and range", "[quick][cuda]") {
   REQUIRE(cudaFree(device.get() + 1) == cudaErrorInvalidValue);
   REQUIRE(cudaMemcpy(device.get(), host.data(), 64, cudaMemcpyDefault) == cudaSuccess);
   cudaGetLastError();
+}
+
+TEST_CASE("cuda: devices that a process uses reach each other's memory", "[quick][cuda]") {
+  const Device devices[] = {Device("cuda:0"), Device("cuda:1")};
+  for (const Device& device : devices) (void)zeros({1}, {DType::Float32, device});
+  for (const Device& device : devices) {
+    const cuda::DeviceGuard guard(device);
+    CHECK(cudaDeviceEnablePeerAccess(1 - device.index, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    CHECK(cudaGetLastError() == cudaErrorPeerAccessAlreadyEnabled);
+  }
 }
 
 TEST_CASE("emulator: a launch on another device's stream is an error", "[quick][cuda]") {
