@@ -35,11 +35,12 @@ struct Places {
   // The same of rows of n neighbours.
   [[gnu::always_inline]] void sum_rows(T* to, int64_t i, const T* rows, int64_t n) const {
     constexpr int64_t kWidth = sizeof(Register<T>) / sizeof(T);
-    int64_t k = 0;
-    for (; k + kWidth <= n; k += kWidth)
+    const int64_t whole = n / kWidth * kWidth;
+    for (int64_t k = 0; k < whole; k += kWidth)
       *reinterpret_cast<Register<T>*>(to + k) = sum<Register<T>>(
           i, [&](int64_t place) { return at<T>(rows + place * n, Neighbours<T>{k}); });
-    for (; k < n; ++k) to[k] = sum<T>(i, [&](int64_t place) { return rows[place * n + k]; });
+    for (int64_t k = whole; k < n; ++k)
+      to[k] = sum<T>(i, [&](int64_t place) { return rows[place * n + k]; });
   }
 };
 
