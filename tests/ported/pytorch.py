@@ -524,7 +524,7 @@ def horovod_mnist(name="digits", epochs=6):  # the same, at twice the rate
     return accuracy(model, images(name, "t10k"))
 
 
-def cifar10_mobilenetv2(name="shapes", epochs=1, width=0.25, stages=3, stride=2, lr=0.1):
+def cifar10_mobilenetv2(name="shapes", epochs=2, width=0.25, stages=3, stride=2, lr=0.1):
     def pictures(files):
         raw = torch.cat([torch.frombuffer(bytearray((DATA / folder / f).read_bytes()), dtype=torch.uint8) for f in files])
         raw = raw.view(-1, 3073)
