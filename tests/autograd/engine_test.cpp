@@ -1,6 +1,8 @@
 // The traps of a tape: who owns a gradient, deep graphs, errors in the middle, and order.
 #include "ringgrad/autograd/engine.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -174,6 +176,24 @@ TEST_CASE("graphs with two edges to each node are destroyed without recursion to
     CHECK(grad(x) == Values{1});
   }
   y = Tensor();
+}
+
+TEST_CASE("a deep graph is destroyed on a small stack", "[engine][quick]") {
+  Tensor y = leaf({1});
+  for (int i = 0; i < 50'000; ++i) y = y + 1;
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 1 << 20);
+  pthread_t thread{};
+  const auto destroy = [](void* graph) -> void* {
+    *static_cast<Tensor*>(graph) = Tensor();
+    return nullptr;
+  };
+  const int error = pthread_create(&thread, &small, destroy, &y);
+  pthread_attr_destroy(&small);
+  REQUIRE(error == 0);
+  pthread_join(thread, nullptr);
+  CHECK(!y);
 }
 
 TEST_CASE("nodes run newest first, and a leaf as soon as its gradient is complete",

@@ -101,6 +101,8 @@ TEST_CASE("images are joined along their channels in the layout that they have",
   const Tensor y = to_layout(x, Layout::ChannelBlocked);
   CHECK(cat({x, y}, 1).layout() == Layout::Strided);
   CHECK(cat({y, y}, 2).layout() == Layout::Strided);
+  const Tensor one = to_layout(ones({1, 1, 1, 1}), Layout::ChannelBlocked);
+  CHECK(cat({one, one}, 1).layout() == Layout::ChannelBlocked);
   CHECK(to_vector<float>(cat({y, y}, 0)) == to_vector<float>(cat({x, x}, 0)));
 }
 

@@ -307,7 +307,8 @@ TEST_CASE("a JPEG of inks becomes RGB", "[quick]") {
   }
 }
 
-// Pillow has written these, and reads the same from them: colours.ppm has its pixels.
+// Pillow has written these, except for the interlaced one, and reads the same from all of them:
+// colours.ppm has their pixels.
 TEST_CASE("pictures: a picture is the same in every format without loss", "[quick]") {
   const std::pair<const char*, const char*> files[] = {{"WebP", "colours.webp"},
                                                        {"WebP", "animated.webp"},

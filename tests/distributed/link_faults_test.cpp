@@ -174,4 +174,25 @@ TEST_CASE("no flipped bit becomes a wrong sum, and every rank names the link", "
   }
 }
 
+TEST_CASE("a flipped bit in a message that a receive waits for is an error",
+          "[link_faults][quick]") {
+  HostOptions options;
+  options.timeout = milliseconds(5000);
+  FaultProxy proxy({Fault::Flip, 100'000});  // amid the message
+  const auto errors = errors_through(proxy, 2, options, [](ProcessGroup& group) {
+    const Tensor ready = zeros({1});
+    const Tensor x = zeros({kCount});
+    if (group.rank() == 0) {
+      group.recv(ready, 1).wait();
+      group.send(x, 1).wait();
+    } else {
+      const Work received = group.recv(x, 0, {.async = true});
+      group.send(ready, 0).wait();
+      received.wait();
+    }
+  });
+  REQUIRE(proxy.happened());
+  REQUIRE(contains(errors[1], "was damaged on its way: the CRC of its"));
+}
+
 }  // namespace ringgrad::test::link_faults_test

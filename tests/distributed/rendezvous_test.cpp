@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,13 @@ namespace {
 Address free_address() {
   const FileDescriptor listener = listen_tcp({"127.0.0.1", 0});
   return local_address(listener);
+}
+
+// Returns the processor time that this thread has taken.
+double seconds_of_processor() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 RendezvousOptions options_at(const Address& address, const std::string& secret, int milliseconds) {
@@ -230,14 +238,26 @@ TEST_CASE("an address that others can reach needs a secret", "[rendezvous][quick
   REQUIRE(contains(error_of([&] { meet(1, 2, "", options); }), "the job needs a secret"));
 }
 
+TEST_CASE("addresses of IPv6 need a secret unless they are this machine's own",
+          "[rendezvous][quick]") {
+  const auto error = [](const char* host) {
+    return error_of([&] { meet(1, 2, "", options_at({host, 9}, "", 50)); });
+  };
+  REQUIRE(!contains(error("::1"), "the job needs a secret"));
+  REQUIRE(contains(error("2001:db8::1"), "the job needs a secret"));
+}
+
 TEST_CASE("in the book alone, which has no networks, 127.0.0.1 needs no secret",
           "[rendezvous][quick]") {
   const Networks* const before = std::exchange(networks, nullptr);
+  const double busy_before = seconds_of_processor();
   const std::string here = error_of([] { meet(1, 2, "", options_at({"127.0.0.1", 9}, "", 50)); });
+  const double busy = seconds_of_processor() - busy_before;
   const std::string there = error_of([] { meet(1, 2, "", options_at({"127.0.0.2", 9}, "", 50)); });
   networks = before;
   CAPTURE(here, there);
   REQUIRE(contains(here, "rank 0 has not come"));
+  REQUIRE(busy < 0.025);  // between its attempts it sleeps
   REQUIRE(contains(there, "the job needs a secret"));
 }
 

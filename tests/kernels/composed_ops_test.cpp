@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
+#include "ringgrad/autograd/recurrent_ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/tests/catch.h"
@@ -70,6 +71,39 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
         +[](const Tensor& x) { return masked_fill(x, x, 0); },
         +[](const Tensor& x) { return x += 1; }})
     CHECK(thrown<Error>([&] { run(none); }) != "nothing was thrown");
+  require_error<ShapeError>("gru_layer: the bias has shape [2], expected [6]", [] {
+    gru_layer(zeros({1, 1, 6}), zeros({1, 2}), zeros({6, 2}), zeros({2}));
+  });
+}
+
+TEST_CASE("operations say which of them was given an undefined tensor", "[quick]") {
+  const Tensor x = zeros({2, 6});
+  const Tensor none;
+  const Tensor index = zeros({1, 6}, {DType::Int64});
+  require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none); });
+  require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none, 0); });
+  require_error<Error>("roll: an argument is an undefined tensor", [&] { roll(none, {1}); });
+  require_error<Error>("roll: an argument is an undefined tensor", [&] { roll(none, {1}, 0); });
+  require_error<Error>("linear: an argument is an undefined tensor", [&] { linear(x, none); });
+  require_error<Error>("gather: an argument is an undefined tensor",
+                       [&] { gather(none, 0, index); });
+  require_error<Error>("gather: an argument is an undefined tensor", [&] { gather(x, 0, none); });
+}
+
+TEST_CASE("cross_entropy of as many dimensions as there are", "[quick]") {
+  const Tensor x = tensor<float>({1, 2, -1, 0.5});
+  const Tensor target = tensor<int64_t>({1, 0});
+  const Tensor flat = cross_entropy(x.reshape({2, 2}), target);
+  const Tensor deep =
+      cross_entropy(x.reshape({2, 2, 1, 1, 1, 1, 1, 1}), target.reshape({2, 1, 1, 1, 1, 1, 1}));
+  CHECK(std::abs(deep.item<float>() - flat.item<float>()) < 1e-6f);
+}
+
+TEST_CASE("places on CUDA count from either end", "[quick][cuda]") {
+  const Device cuda = DeviceType::CUDA;
+  const Tensor x = tensor<int64_t>({5, 6, 7, 8}, cuda);
+  const Tensor found = x.index({tensor<int64_t>({0, -1, 1, -4, 3}, cuda)});
+  CHECK(to_vector<int64_t>(found) == std::vector<int64_t>{5, 8, 6, 5, 8});
 }
 
 TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]") {

@@ -106,6 +106,14 @@ TEST_CASE("the CPU's algorithm for each convolution", "[quick][conv]") {
       // Several filters of a channel; channels that would leave most of a vector empty.
       {{32, 64, 8, 8}, {128, 1, 3, 3}, depthwise, f32, "depthwise", "depthwise"},
       {{32, 8, 8, 8}, {8, 1, 3, 3}, {.groups = 8}, f32, "depthwise", "depthwise"},
+      // Taps that reach far along one side, but not so far that most of a piece's copy is a border.
+      {{1, 2, 32, 152},
+       {2, 1, 1, 3},
+       {.dilation = {1, 60}, .groups = 2},
+       f32,
+       "depthwise",
+       "depthwise"},
+      {{1, 2, 32, 332}, {2, 1, 1, 3}, {.dilation = {1, 150}, .groups = 2}, f32, "planes", "planes"},
       // Groups of whole blocks of channels, and others.
       {{32, 64, 32, 32}, {64, 32, 3, 3}, grouped, f32, f43, f43},
       {{32, 64, 32, 32}, {64, 32, 3, 3}, grouped, bf16, f43, tiles},

@@ -80,6 +80,19 @@ TEST_CASE("packed samples give what they give one by one", "[nn][quick]") {
   }
 }
 
+TEST_CASE("packed rows that a layer cannot take are refused", "[nn][quick]") {
+  nn::LSTM net(kInputs, kSize);
+  require_error<ShapeError>("the packed rows have shape [3, 2], expected [rows, 3]", [&] {
+    (void)net(nn::PackedSequence{zeros({3, 2}), {2, 1}});
+  });
+  require_error<ShapeError>("the packed rows have shape [3], expected [rows, 3]", [&] {
+    (void)net(nn::PackedSequence{zeros({3}), {2, 1}});
+  });
+  require_error<ShapeError>("the packed rows have shape undefined, expected [rows, 3]", [&] {
+    (void)net(nn::PackedSequence{Tensor(), {2, 1}});
+  });
+}
+
 TEST_CASE("packed sequences with too few indices are refused", "[nn][quick]") {
   nn::PackedSequence packed{zeros({3, 2}), {2, 1}};
   packed.unsorted_indices = tensor<int64_t>({0});

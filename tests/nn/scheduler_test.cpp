@@ -78,6 +78,10 @@ TEST_CASE("schedules at their edges", "[quick]") {
   REQUIRE(cycle(0, 1000) == cycle(0, 9));
   REQUIRE(optim::OneCycleLR{.max_lr = 1, .total_steps = 10, .pct_start = 0}(0, 0) < 1);
   REQUIRE(optim::OneCycleLR{.max_lr = 1, .total_steps = 10, .pct_start = 1}(0, 9) == 1);
+  // The peak is the second step.
+  const optim::OneCycleLR early{.max_lr = 1, .total_steps = 10, .pct_start = 0.2, .div_factor = 10};
+  REQUIRE(std::abs(early(0, 0) - 0.1) < 1e-12);
+  REQUIRE(early(0, 1) == 1);
   REQUIRE(optim::StepLR{.step_size = 1, .gamma = 0.5}(1, 0) == 1);
   REQUIRE_THROWS_AS((optim::StepLR{.step_size = 0}(1, 0)), Error);
   REQUIRE_THROWS_AS((optim::MultiStepLR{.milestones = {5, 3}}(1, 0)), Error);
