@@ -38,6 +38,15 @@ std::vector<std::string> faults_of(int size, NcclAllReduce how, Body body) {
   return errors;
 }
 
+struct TwoDtypes : nn::Module {
+  nn::Parameter narrow = register_parameter("narrow", ones({3}));
+  nn::Parameter wide = register_parameter("wide", ones({5}, {.dtype = DType::Float64}));
+  Tensor forward(const Tensor& factors) override {
+    return sum(ringgrad::to(narrow, DType::Float64)) * select(factors, 0, 0) +
+           sum(wide) * select(factors, 0, 1);
+  }
+};
+
 Tensor gradients(const ProcessGroup& group, int64_t n = 100) {
   return on(group, std::vector<double>(n, 1), DType::Float32);
 }
@@ -144,6 +153,31 @@ TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step",
   CHECK(last_step == noticed_in);
 }
 
+// Gradients of each dtype lie in an array of their own.
+TEST_CASE("nccl: a gradient that is not finite is named among those of other dtypes",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const int bad = GENERATE(0, 1);
+  const auto errors = errors_of_nccl(2, {}, [&](ProcessGroup& group) {
+    TwoDtypes net;
+    net.to(group.device());
+    DistributedDataParallel ddp(net, group);
+    optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1});
+    std::vector<double> factors = {1, 1};
+    if (group.rank() == 1) factors[static_cast<size_t>(bad)] = NAN;
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      ddp(on(group, factors, DType::Float64)).backward();
+      optimizer.step();
+    }
+  });
+  const char* const name = bad == 0 ? "narrow" : "wide";
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, str("the gradient of ", name, " is not finite on rank 1 in step 0")));
+  }
+}
+
 TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
   if (!enough_devices(3)) return;
   const NcclAllReduce how = GENERATE(NcclAllReduce::Library, NcclAllReduce::Ring);
@@ -158,6 +192,28 @@ TEST_CASE("nccl: a rank that leaves without a word", "[quick][cuda][threads]") {
   INFO(errors[0] << " | " << errors[1]);
   CHECK(errors[2].empty());
   for (int r = 0; r < 2; ++r) CHECK(contains(errors[static_cast<size_t>(r)], "Error: "));
+}
+
+TEST_CASE("nccl: who waits on the host hears at once why another rank gave up",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  std::atomic<bool> heard = false;
+  const auto errors = faults_of(2, NcclAllReduce::Library, [&](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      group.abort("no more of this");
+      while (!heard) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    try {
+      group.barrier();
+      heard = true;
+    } catch (...) {
+      heard = true;
+      throw;
+    }
+  });
+  INFO(errors[1]);
+  CHECK(contains(errors[1], "no more of this"));
 }
 
 #ifdef RINGGRAD_CUDA_EMULATED

@@ -1,5 +1,6 @@
 #include "ringgrad/distributed/os/process_state.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "ringgrad/distributed/shared_memory/local_socket.h"
 #include "ringgrad/tests/catch.h"
 
 namespace ringgrad::test::process_state_test {
@@ -52,6 +54,17 @@ TEST_CASE("what a process does is seen from outside", "[process_state][quick]") 
   worker.end();
   worker.becomes("it is stopped, starved, or cut off");
   REQUIRE(process_state(0).words == std::string_view("it is stopped, starved, or cut off"));
+}
+
+TEST_CASE("a process that was forked keeps no connection open", "[process_state][quick]") {
+  auto [ours, theirs] = local_socket_pair();
+  theirs.keep_from_forks();
+  const Child child(false);
+  theirs.reset();
+  pollfd ready{ours.get(), POLLIN, 0};
+  REQUIRE(poll(&ready, 1, 10'000) == 1);  // the child may not have run yet
+  char byte = 0;
+  REQUIRE(read(ours.get(), &byte, 1) == 0);
 }
 
 TEST_CASE("two processes on one core wait for it in turn", "[process_state][quick]") {
