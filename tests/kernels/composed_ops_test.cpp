@@ -80,6 +80,12 @@ TEST_CASE("operations say which of them was given an undefined tensor", "[quick]
   const Tensor x = zeros({2, 6});
   const Tensor none;
   const Tensor index = zeros({1, 6}, {DType::Int64});
+  require_error<Error>("to: an argument is an undefined tensor", [&] { to(none, DType::Float64); });
+  require_error<Error>("to: an argument is an undefined tensor", [&] { to(none, Device()); });
+  require_error<Error>("contiguous: an argument is an undefined tensor", [&] { contiguous(none); });
+  require_error<Error>("clone: an argument is an undefined tensor", [&] { clone(none); });
+  require_error<Error>("to_layout: an argument is an undefined tensor",
+                       [&] { to_layout(none, Layout::ChannelsLast); });
   require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none); });
   require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none, 0); });
   require_error<Error>("roll: an argument is an undefined tensor", [&] { roll(none, {1}); });
