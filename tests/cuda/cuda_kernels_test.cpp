@@ -18,6 +18,13 @@ TEST_CASE("cuda: every kernel of the contract has an implementation", "[quick][c
   }
 }
 
+TEST_CASE("cuda: places count from either end", "[quick][cuda]") {
+  const Device cuda = DeviceType::CUDA;
+  const Tensor x = tensor<int64_t>({5, 6, 7, 8}, cuda);
+  const Tensor found = x.index({tensor<int64_t>({0, -1, 1, -4, 3}, cuda)});
+  CHECK(to_vector<int64_t>(found) == std::vector<int64_t>{5, 8, 6, 5, 8});
+}
+
 namespace {
 
 // The same values from an address that is aligned for one element only.

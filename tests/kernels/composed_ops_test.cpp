@@ -105,13 +105,6 @@ TEST_CASE("cross_entropy of as many dimensions as there are", "[quick]") {
   CHECK(std::abs(deep.item<float>() - flat.item<float>()) < 1e-6f);
 }
 
-TEST_CASE("places on CUDA count from either end", "[quick][cuda]") {
-  const Device cuda = DeviceType::CUDA;
-  const Tensor x = tensor<int64_t>({5, 6, 7, 8}, cuda);
-  const Tensor found = x.index({tensor<int64_t>({0, -1, 1, -4, 3}, cuda)});
-  CHECK(to_vector<int64_t>(found) == std::vector<int64_t>{5, 8, 6, 5, 8});
-}
-
 TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]") {
   const Tensor seven = tensor<int64_t>({7, -7});
   const Tensor two = full({}, 2, {.dtype = DType::Int64});
