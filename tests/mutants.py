@@ -73,6 +73,7 @@ EQUIVALENT = {
     ("data/formats/tiff_picture.cpp", "raster.data(), orientation, 1", "1 → 2"): "no mistake: libtiff takes any number but 0 as yes",
     ("distributed/ddp/batch_statistics.cpp", "fill_(mean, 0)", "0 → 1"): "no mistake: a rank without samples counts 0 times",
     ("distributed/os/file_descriptor.cpp", "fd >= 0 && fd < kMost", "< → <="): "differs for file 1,048,576 only; processes have fewer",
+    ("distributed/os/socket.cpp", "std::this_thread::sleep_for(kRetry);", "std::this_thread::sleep_for(kRetry); → ;"): "more attempts until the same one succeeds: only a time would tell",
     ("distributed/other_collectives/collective_calls.cpp", "op, -1, options", "1 → 2"): "no mistake: the root of an operation without one is not read",
     ("distributed/rendezvous/connect.cpp", "uint64_t machine = 0", "0 → 1"): "no mistake: a machine's number takes its place before it is read",
     ("distributed/shared_memory/shared_all_reduce.cpp", "at > 0 || !first_is_staged", "0 → 1"): "no mistake: a piece has more than one element",
