@@ -149,6 +149,11 @@ void NcclCommunicator::throw_if_failed() {
   if (failure_) throw_failure(*failure_);
 }
 
+std::optional<Failure> NcclCommunicator::failure() {
+  std::lock_guard lock(mutex_);
+  return failure_ ? failure_ : host_->failure();
+}
+
 bool NcclCommunicator::recorded() const { return cuda::being_captured(stream()); }
 
 std::shared_ptr<cuda::Event> NcclCommunicator::queue(const std::string& what,

@@ -100,6 +100,8 @@ class NcclCommunicator {
   void check(int result, const char* call) const;
 
   void throw_if_failed();
+  // As ProcessGroup::failure().
+  std::optional<Failure> failure();
   // Tells the other ranks, and makes the device end its part of the work under way. Only the first
   // failure counts. `noticed` says that it is another rank's.
   void give_up(const Failure& failure, bool noticed = false);

@@ -141,6 +141,8 @@ void NcclProcessGroup::abort(const std::string& reason, FailureKind kind) {
   communicator_->give_up({kind, reason});
 }
 
+std::optional<Failure> NcclProcessGroup::failure() { return communicator_->failure(); }
+
 Work NcclProcessGroup::issue(Collective c) {
   const bool on_device = (c.input.defined() && c.input.device().is_cuda()) ||
                          (c.output.defined() && c.output.device().is_cuda());

@@ -64,6 +64,7 @@ class NcclProcessGroup final : public ProcessGroup {
   std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) override;
   std::shared_ptr<ProcessGroup> split(int color, int key = 0) override;
   void abort(const std::string& reason, FailureKind kind) override;
+  std::optional<Failure> failure() override;
 
  private:
   class Pending;

@@ -361,8 +361,11 @@ ShardDigest Training::used_images() const {
 
 void Training::check_loss() const {
   const double loss = own_mean_loss();
+  if (std::isfinite(loss)) return;
+  // A collective that was cut short leaves any numbers.
+  if (const auto failure = group_ ? group_->failure() : std::nullopt) throw_failure(*failure);
   if (std::isnan(loss)) diverged("the loss is not a number");  // whose sign would say nothing
-  if (std::isinf(loss)) diverged("the loss is infinite");
+  diverged("the loss is infinite");
 }
 
 void Training::diverged(const std::string& what) const {

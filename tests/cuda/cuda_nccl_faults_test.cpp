@@ -198,9 +198,11 @@ TEST_CASE("nccl: who waits on the host hears at once why another rank gave up",
           "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
   std::atomic<bool> heard = false;
+  std::optional<Failure> known;  // to rank 0, without a collective
   const auto errors = faults_of(2, NcclAllReduce::Library, [&](ProcessGroup& group) {
     if (group.rank() == 0) {
       group.abort("no more of this");
+      known = group.failure();
       while (!heard) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
@@ -214,6 +216,8 @@ TEST_CASE("nccl: who waits on the host hears at once why another rank gave up",
   });
   INFO(errors[1]);
   CHECK(contains(errors[1], "no more of this"));
+  REQUIRE(known);
+  CHECK(known->text == "no more of this");
 }
 
 #ifdef RINGGRAD_CUDA_EMULATED
