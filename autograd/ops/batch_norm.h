@@ -35,10 +35,7 @@ extern constinit BatchNormMaxPool batch_norm_max_pool;
 // Runs batch norm again in a wider range if a variance has left the dtype's range; returns an
 // undefined tensor if none has. Null unless a file registers it. Without it such a channel's result
 // is its bias.
-using BatchNormInRange = Tensor (*)(const BatchNormArguments& in, const Tensor& x,
-                                    const Tensor& weight, const Tensor& bias,
-                                    const Tensor& running_mean, const Tensor& running_var,
-                                    BatchNormOptions options);
+using BatchNormInRange = Tensor (*)(const BatchNormArguments& in, BatchNormOptions options);
 extern constinit BatchNormInRange batch_norm_in_range;
 
 }  // namespace ringgrad

@@ -78,15 +78,16 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 }
 
 // Note [Why batch norm is a pass of its own]
-// This was tried: CPU convolutions that normalise and rectify their input and sum their output, at
-// no measurable cost. A node "convolution of a normalised input" would use them if no residual is
-// added: y would never be written, and memory would be crossed six times instead of eight. But
-// batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its bytes belong
-// to layers with a residual. So the gain is about 3 % of a step. Every network would have to be
-// written in terms of the pair, and y would not exist for hooks or `graph`. If a convolution only
-// keeps the sums beside its output, ResNet-20 gains 2 % in float32 and nothing in bfloat16, and
-// ResNet-18 1 %. Fusing what follows batch norm does pay: pixel by pixel (a residual, ReLU) or
-// window by window (max pooling).
+// On Hopper the convolutions beside batch norm sum for it (autograd/conv_batch_norm.h). For the CPU
+// this was tried: convolutions convolutions that normalise and rectify their input and sum their
+// output, at no measurable cost. A node "convolution of a normalised input" would use them if no
+// residual is added: y would never be written, and memory would be crossed six times instead of
+// eight. But batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its
+// bytes belong to layers with a residual. So the gain is about 3 % of a step. Every network would
+// have to be written in terms of the pair, and y would not exist for hooks or `graph`. If a
+// convolution only keeps the sums beside its output, ResNet-20 gains 2 % in float32 and nothing in
+// bfloat16, and ResNet-18 1 %. Fusing what follows batch norm does pay: pixel by pixel (a residual,
+// ReLU) or window by window (max pooling).
 const char* fused_into(const BatchNormOptions& options) {
   if (options.max_pool)
     return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";
@@ -121,19 +122,10 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   const BatchNormArguments in(to_layout(x_, layout), weight_, bias_, running_mean, running_var,
                               options.training);
   const auto& [x, weight, bias, mean, var] = in;
-  const auto in_range = [&] {
-    return batch_norm_in_range
-               ? batch_norm_in_range(in, x_, weight_, bias_, running_mean, running_var, options)
-               : Tensor();
-  };
   kernels::RunningStatistics running;
   if (options.training)
     running = running_statistics("batch_norm", running_mean, running_var, options);
-  if (options.max_pool) {
-    const Tensor pooled = batch_norm_max_pool(in, running, options);
-    const Tensor again = in_range();
-    return again ? again : with_fused(pooled, fused_into(options));
-  }
+  if (options.max_pool) return batch_norm_max_pool(in, running, options);
   const Tensor residual = options.residual ? to_layout(options.residual, x.layout()) : Tensor();
 
   const Tensor inputs[] = {x, weight, bias, residual};
@@ -145,7 +137,8 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
     kernels::batch_norm(y, positive, mean, var, x, weight, bias, residual, eps, relu, running);
   else
     kernels::batch_norm_apply(y, positive, x, mean, var, weight, bias, residual, eps, relu);
-  if (const Tensor again = in_range()) return again;
+  if (batch_norm_in_range)
+    if (const Tensor again = batch_norm_in_range(in, options)) return again;
 
   const Tensor recorded = differentiable(
       "batch_norm", inputs, y,

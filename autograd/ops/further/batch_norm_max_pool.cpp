@@ -28,8 +28,10 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
   Tensor winners = empty_like(y);
   Tensor index = empty(y.shape(), {DType::Int32, x.device(), x.layout()});
   kernels::batch_norm_max_pool(y, winners, index, x, mean, var, weight, bias, eps, relu, window);
+  if (batch_norm_in_range)
+    if (const Tensor again = batch_norm_in_range(in, options)) return again;
   const bool wants_dx = wants_grad(x);
-  return differentiable(
+  const Tensor recorded = differentiable(
       "batch_norm", {x, weight, bias}, y,
       [x = save_if(wants_dx, x, 0), y = save_if(relu, y, kSavedConstant),
        winners = save(winners, kSavedConstant), index = save_if(wants_dx, index),
@@ -60,6 +62,7 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
         }
         return {dx, wants_weight ? sum_dy_xhat : Tensor(), wants_bias ? sum_dy : Tensor()};
       });
+  return with_fused(recorded, fused_into(options));
 }
 BEFORE_MAIN(max_pool_in_one_pass, batch_norm_max_pool = in_one_pass);
 

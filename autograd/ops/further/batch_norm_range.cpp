@@ -47,18 +47,17 @@ Tensor scaled(const BatchNormArguments& in, const BatchNormOptions& options) {
 }
 
 // Does not change the running statistics.
-Tensor in_range(const BatchNormArguments& in, const Tensor& x, const Tensor& weight,
-                const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
-                BatchNormOptions options) {
+Tensor in_range(const BatchNormArguments& in, BatchNormOptions options) {
   if (!leaves_range(in, options)) return {};
-  if (x.dtype() == DType::Float64) return scaled(in, options);
+  if (in.x.dtype() == DType::Float64) return scaled(in, options);
   const auto wide = [](const Tensor& t) { return t ? to(t, DType::Float64) : t; };
   options.residual = wide(options.residual);
   options.batches = {};
   const bool updates = options.training;
-  return to(batch_norm(wide(x), wide(weight), wide(bias), updates ? Tensor() : wide(running_mean),
-                       updates ? Tensor() : wide(running_var), options),
-            x.dtype());
+  return to(
+      batch_norm(wide(in.x), wide(in.weight), wide(in.bias), updates ? Tensor() : wide(in.mean),
+                 updates ? Tensor() : wide(in.var), options),
+      in.x.dtype());
 }
 
 BEFORE_MAIN(batch_norm_ranges, batch_norm_in_range = in_range);
