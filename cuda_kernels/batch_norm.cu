@@ -8,6 +8,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/cuda_kernels/batch_norm.h"
 #include "ringgrad/cuda_kernels/common/batch_norm.cuh"
 #include "ringgrad/cuda_kernels/common/moments.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
@@ -103,12 +104,6 @@ struct Through {
     const bool counts = bits ? (of.bits >> k & 1) != 0 : !y || widen(of.y.element[k]) > 0;
     return counts ? widen(dy) : Compute<T>(0);
   }
-};
-
-template <class A>
-struct Sums {
-  A dy;
-  A dy_xhat;
 };
 
 template <class T, class A = Compute<T>>
@@ -250,6 +245,12 @@ Tensor beginning_vector(const Tensor& x) {
   return copy;
 }
 
+template <class A>
+Running<A> running_of(const kernels::RunningStatistics& running) {
+  return {optional_data<A>(running.mean), optional_data<A>(running.var),
+          optional_data<int64_t>(running.batches), static_cast<A>(running.momentum)};
+}
+
 void statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x,
                 const kernels::RunningStatistics& running) {
   if (x.is_channel_blocked()) return statistics(stream, mean, var, unblocked(x), running);
@@ -257,13 +258,10 @@ void statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tens
   if (x.shape()[1] == 0) return;
   visit_floating("batch_norm", x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const Running<A> updated{optional_data<A>(running.mean), optional_data<A>(running.var),
-                             optional_data<int64_t>(running.batches),
-                             static_cast<A>(running.momentum)};
     reduce_channels<kVectorSize<T>>(
         stream, Channels(x), all_aligned<T>({&x}),
         StatsReducer<Element<T>>{device_data<T>(x), device_data<A>(mean), device_data<A>(var),
-                                 updated});
+                                 running_of<A>(running)});
   });
 }
 
@@ -355,17 +353,47 @@ void batch_norm_backward_apply_cuda(Stream stream, const Tensor& dx, const Tenso
   });
 }
 
-// The step that completes a channel's statistics also updates its running ones, if those are
-// contiguous.
+// ---- parts of a convolution's sums --------------------------------------------------------------
+
+// Reduces a convolution's parts [part, C] as Reducer reduces the elements of a tensor.
+template <class Reducer>
+struct PartsReducer : Reducer {
+  using State = typename Reducer::State;
+  static constexpr int kInFlight = kMergedAtOnce;
+  const State* parts;
+
+  template <int kSize>
+  __device__ __forceinline__ Nothing constants(int64_t) const {
+    return {};
+  }
+  template <int kSize>
+  __device__ __forceinline__ State load(int64_t offset) const {
+    return parts[offset];
+  }
+  template <int kSize>
+  __device__ __forceinline__ void add(State (&s)[kSize], Nothing, const State& part) const {
+    const State others[] = {part};
+    this->merge(s[0], others);
+  }
+};
+
+template <class Reducer>
+void reduce_parts(Stream stream, const Tensor& parts, const Reducer& reducer) {
+  using State = typename Reducer::State;
+  ASSERT(parts.shape()[2] * sizeof(float) == sizeof(State));
+  // One channel at a time: the parts seen as images of one pixel.
+  const Tensor of_channels =
+      parts.as_strided({parts.shape()[0], parts.shape()[1]}, {parts.shape()[1], 1}, 0);
+  reduce_channels<1>(
+      stream, Channels(of_channels), true,
+      PartsReducer<Reducer>{reducer, reinterpret_cast<const State*>(parts.data<float>())});
+}
+
 void batch_norm_cuda(Stream stream, const Tensor& y, const Tensor& positive, const Tensor& mean,
                      const Tensor& var, const Tensor& x, const Tensor& weight, const Tensor& bias,
                      const Tensor& residual, double eps, bool relu,
                      const kernels::RunningStatistics& running) {
-  for (const Tensor& strided : {running.mean, running.var})
-    if (strided && !strided.is_contiguous())
-      return batch_norm_in_steps(stream, y, positive, mean, var, x, weight, bias, residual, eps,
-                                 relu, running);
-  statistics(stream, mean, var, x, running);
+  batch_statistics(stream, mean, var, x, {}, running);
   batch_norm_apply_cuda(stream, y, positive, x, mean, var, weight, bias, residual, eps, relu);
 }
 
@@ -377,4 +405,36 @@ REGISTER_KERNEL(batch_norm, CUDA, Native, batch_norm_cuda);
 REGISTER_KERNEL(batch_norm_backward, CUDA, Native, batch_norm_backward_in_steps);
 
 }  // namespace
+
+// The step that completes a channel's statistics also updates its running ones, if those are
+// contiguous.
+void batch_statistics(Stream stream, const Tensor& mean, const Tensor& var, const Tensor& x,
+                      const Tensor& parts, const kernels::RunningStatistics& running) {
+  const auto lies_there = [](const Tensor& t) { return !t || t.is_contiguous(); };
+  const bool at_once = lies_there(running.mean) && lies_there(running.var);
+  const kernels::RunningStatistics updated = at_once ? running : kernels::RunningStatistics();
+  if (parts)
+    reduce_parts(stream, parts,
+                 StatsReducer<float>{nullptr, mean.data<float>(), var.data<float>(),
+                                     running_of<float>(updated)});
+  else
+    statistics(stream, mean, var, x, updated);
+  if (!at_once)
+    update_running(running, mean, var,
+                   static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
+}
+
+void merge_gradient_sums(Stream stream, const Tensor& sum_dy, const Tensor& sum_dy_xhat,
+                         const Tensor& parts, const Tensor& var, double eps) {
+  reduce_parts(stream, parts,
+               BackwardReducer<float>{nullptr,
+                                      nullptr,
+                                      {},
+                                      nullptr,
+                                      var.data<float>(),
+                                      sum_dy.data<float>(),
+                                      sum_dy_xhat.data<float>(),
+                                      static_cast<float>(eps)});
+}
+
 }  // namespace ringgrad::cuda

@@ -12,7 +12,9 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/core/kernels/conv_plan.h"
+#include "ringgrad/cuda_kernels/batch_norm.h"
 #include "ringgrad/cuda_kernels/common/conv_operands.cuh"
 #include "ringgrad/cuda_kernels/common/simt_gemm.cuh"
 #include "ringgrad/cuda_kernels/hopper/conv2d.h"
@@ -243,6 +245,49 @@ void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& 
   conv2d_backward_weight(fastest(ConvPass::BackwardWeight, x, dw, dy, o), stream, dw, dy, x, o);
 }
 
+// ---- with sums for the batch norm beside it -----------------------------------------------------
+
+// By a model, not yet measured: the sums cost less than the pass over memory that they replace.
+bool fuses(Device device, const ConvProblem& p) {
+  const Provider provider = preferred_provider(DeviceType::CUDA);
+  return provider != Provider::Vendor && provider != Provider::Reference && is_hopper(device) &&
+         prefers_hopper(p);
+}
+
+// A block sums the same channels in all its tiles, so that many channels at most.
+constexpr int64_t kMostSummed = 4096;
+bool sums(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
+          const Conv2dOptions& o) {
+  return images_in_chunks(x, w, y, o) && w.shape()[0] <= kMostSummed &&
+         w.shape()[1] <= kMostSummed && is_hopper(x.device()) &&
+         hopper_conv(conv_problem(pass, x, w, y, o)) != HopperConv::None;
+}
+
+void conv2d_batch_stats_cuda(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var,
+                             const Tensor& x, const Tensor& w, const Conv2dOptions& o,
+                             const kernels::RunningStatistics& running) {
+  if (!sums(ConvPass::Forward, x, w, y, o))
+    return conv2d_batch_stats_in_steps(stream, y, mean, var, x, w, o, running);
+  const HopperConv algorithm = hopper_conv(conv_problem(ConvPass::Forward, x, w, y, o));
+  const Tensor parts = conv2d_moments_hopper(algorithm, stream, y, x, krsc(w, x.dtype()), o);
+  batch_statistics(stream, mean, var, y, parts, running);
+}
+
+void conv2d_backward_batch_sums_cuda(Stream stream, const Tensor& g, const Tensor& sum_dy,
+                                     const Tensor& sum_dy_xhat, const Tensor& dy, const Tensor& w,
+                                     const Tensor& addend, const Tensor& x, const Tensor& y,
+                                     const Tensor& mean, const Tensor& var, double eps,
+                                     const Conv2dOptions& o) {
+  const bool bits = !y || y.dtype() == DType::UInt8;
+  if (!bits || !in_chunks(x, x.shape()[1]) || !sums(ConvPass::BackwardInput, g, w, dy, o))
+    return conv2d_backward_batch_sums_in_steps(stream, g, sum_dy, sum_dy_xhat, dy, w, addend, x, y,
+                                               mean, var, eps, o);
+  const HopperConv algorithm = hopper_conv(conv_problem(ConvPass::BackwardInput, g, w, dy, o));
+  const Tensor parts = conv2d_gradient_sums_hopper(algorithm, stream, g, dy, krsc(w, dy.dtype()),
+                                                   aligned(addend), {x, y, mean}, o);
+  merge_gradient_sums(stream, sum_dy, sum_dy_xhat, parts, var, eps);
+}
+
 // ---- the ladders --------------------------------------------------------------------------------
 
 constexpr LadderStep kSteps[] = {
@@ -312,6 +357,9 @@ bool register_conv_ladder(const char* kernel, const char* computes,
 REGISTER_KERNEL(conv2d, CUDA, Native, conv2d_cuda);
 REGISTER_KERNEL(conv2d_backward_input, CUDA, Native, conv2d_backward_input_cuda);
 REGISTER_KERNEL(conv2d_backward_weight, CUDA, Native, conv2d_backward_weight_cuda);
+REGISTER_KERNEL(conv2d_batch_stats, CUDA, Native, conv2d_batch_stats_cuda);
+REGISTER_KERNEL(conv2d_backward_batch_sums, CUDA, Native, conv2d_backward_batch_sums_cuda);
+BEFORE_MAIN(conv_batch_norm, cuda_fuses_batch_norm = fuses);
 
 }  // namespace
 

@@ -14,6 +14,7 @@
 #include "ringgrad/core/cpu/im2col.h"
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 
 namespace ringgrad::cpu {
 namespace {
@@ -424,6 +425,8 @@ void conv2d_backward_weight_cpu(Stream stream, const Tensor& dw, const Tensor& d
 REGISTER_KERNEL(conv2d, CPU, Native, conv2d_cpu);
 REGISTER_KERNEL(conv2d_backward_input, CPU, Native, conv2d_backward_input_cpu);
 REGISTER_KERNEL(conv2d_backward_weight, CPU, Native, conv2d_backward_weight_cpu);
+REGISTER_KERNEL(conv2d_batch_stats, CPU, Native, conv2d_batch_stats_in_steps);
+REGISTER_KERNEL(conv2d_backward_batch_sums, CPU, Native, conv2d_backward_batch_sums_in_steps);
 
 }  // namespace
 }  // namespace ringgrad::cpu

@@ -27,6 +27,13 @@ struct Normalise {
   }
 };
 
+// What backward sums for each channel; xhat is at first not divided by the deviation.
+template <class A>
+struct Sums {
+  A dy;
+  A dy_xhat;
+};
+
 template <class T, class A = Compute<T>>
 struct BackwardTerms {
   const A* mean;

@@ -127,32 +127,61 @@ TensorMap patch_map(const Tensor& x, const Axes& axes, int64_t pixels) {
                      pixels});
 }
 
+// A convolution's results pass these on their way to memory; all may be undefined. With sums the
+// launch makes their parts.
+struct Epilogue {
+  Tensor bias = {};
+  Tensor addend = {};
+  bool sums = false;
+  NormBefore norm = {};
+  Tensor parts = {};
+
+  // Makes space for the parts of each channel of y, and returns it as kernels see it.
+  template <class T>
+  ColumnSums<T> summed(int64_t number, const Tensor& y) {
+    if (!sums) return {};
+    const int64_t channels = y.shape()[1];
+    parts = empty({number, channels, norm.x ? 2 : 3}, {DType::Float32, y.device()});
+    return {parts.raw_data(), as_int(channels),
+            norm.x ? static_cast<const T*>(norm.x.raw_data()) : nullptr,
+            optional_data<float>(norm.mean), optional_data<uint8_t>(norm.positive)};
+  }
+  // The number of blocks of a wave: with sums it decides bits.
+  int64_t wave(Device device) const { return sums ? kMultiprocessors : multiprocessors(device); }
+};
+
 Tensor float_bias(const Tensor& bias) { return in_dtype(bias, DType::Float32); }
 
 // ---- border tiles -------------------------------------------------------------------------------
 
 template <class Tile>
 BorderTiles border_tiles(const Tensor& x) {
-  return {as_int(x.shape()[0]), as_int(tiles_of(x.shape()[2], Tile::kRows))};
+  return {as_int(x.shape()[0]), as_int(tiles_of(x.shape()[2], Tile::kRows)), as_int(x.shape()[2]),
+          as_int(x.shape()[3])};
 }
 
-template <class Tile, class Kernel>
-void launch_border(Kernel kernel, size_t shared, Stream stream, const Tensor& y, const Tensor& x,
-                   const Tensor& w, const Tensor& bias, const Tensor& addend) {
+// `parts` is the number of warps of a block that sum the same channels.
+template <class T, class Tile, class Kernel>
+void launch_border(Kernel kernel, size_t shared, int64_t parts, Stream stream, const Tensor& y,
+                   const Tensor& x, const Tensor& w, Epilogue& epilogue) {
   const TensorMap to = image_map(y, Tile::kPitch, Tile::kRows);
-  const BorderMaps maps{image_map(x, Tile::kPitch, Tile::kRows + 2), weight_map(w), to,
-                        addend ? image_map(addend, Tile::kPitch, Tile::kRows) : to};
+  const BorderMaps maps{
+      image_map(x, Tile::kPitch, Tile::kRows + 2), weight_map(w), to,
+      epilogue.addend ? image_map(epilogue.addend, Tile::kPitch, Tile::kRows) : to};
   const BorderTiles tiles = border_tiles<Tile>(x);
-  const Tensor wide = float_bias(bias);
-  launch(kernel, std::min(multiprocessors(stream.device), tiles.count()), kBorderThreads, shared,
-         stream, tiles, maps, optional_data<float>(wide), addend.defined());
+  const Tensor wide = float_bias(epilogue.bias);
+  const int64_t blocks = std::min<int64_t>(epilogue.wave(stream.device), tiles.count());
+  launch(kernel, static_cast<unsigned>(blocks), kBorderThreads, shared, stream, tiles, maps,
+         optional_data<float>(wide), epilogue.addend.defined(),
+         epilogue.summed<T>(blocks * parts, y));
 }
 
 // ---- im2col -------------------------------------------------------------------------------------
 
 template <class T, class Tile, bool kGradient>
 void launch_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const Tensor& x,
-                   const Tensor& w, const Tensor& bias, const Tensor& addend) {
+                   const Tensor& w, Epilogue& epilogue) {
+  const Tensor& addend = epilogue.addend;
   Im2colProblem problem;
   Im2colMaps maps;
   maps.w = weight_map(w);
@@ -166,6 +195,9 @@ void launch_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const T
   const int64_t H = y.shape()[2];
   int64_t clusters = 0;
   const Pair parities = kGradient ? p.options.stride : Pair(1);
+  problem.pixel_step = as_int(parities.w);
+  problem.pixel_row = as_int(parities.h * W);
+  problem.pixel_image = as_int(H * W);
   int64_t number = 0;
   for (const Axes& axes : parts_of(p)) {
     const int64_t parity_h = number / std::min(parities.w, W);
@@ -175,6 +207,8 @@ void launch_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const T
     if (pixels == 0) continue;
     Im2colPart& part = problem.part[problem.parts];
     part.tiles = as_int(tiles_of(tiles_of(pixels, Tile::kRows), Tile::kCluster) * Tile::kCluster);
+    part.pixels = as_int(pixels);
+    part.first_pixel = as_int(parity_h * W + parity_w);
     part.taps_h = as_int(axes.h.taps);
     part.taps_w = as_int(axes.w.taps);
     part.first_h = as_int(axes.h.first);
@@ -200,7 +234,7 @@ void launch_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const T
       const int64_t rows = 64 / axes.w.out;
       return tiled_map(
           {image.dtype(),
-           static_cast<const char*>(image.raw_data()) + (parity_h * W + parity_w) * C * kElement,
+           static_cast<const char*>(image.raw_data()) + part.first_pixel * C * kElement,
            {C, axes.w.out, axes.h.out, N},
            {parities.w * C * kElement, parities.h * W * C * kElement, H * W * C * kElement},
            {64, axes.w.out, std::min(rows, axes.h.out), std::max<int64_t>(rows / axes.h.out, 1)}});
@@ -212,20 +246,25 @@ void launch_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const T
     clusters += part.tiles / Tile::kCluster * problem.column_tiles;
     ++problem.parts;
   }
-  const Tensor wide = float_bias(bias);
-  const int64_t most = std::max(multiprocessors(stream.device) / Tile::kCluster, 1);
+  const Tensor wide = float_bias(epilogue.bias);
+  const int64_t most = std::max<int64_t>(epilogue.wave(stream.device) / Tile::kCluster, 1);
+  int64_t used = std::min(clusters, most);
+  // With sums each block keeps its columns.
+  const int64_t of_columns = used / problem.column_tiles;
+  if (epilogue.sums) used = of_columns * problem.column_tiles;
   launch_with({.cluster = Tile::kCluster}, conv2d_im2col_kernel<T, Tile, kGradient>,
-              static_cast<unsigned>(std::min(clusters, most) * Tile::kCluster), kBorderThreads,
-              Tile::kShared, stream, problem, maps, optional_data<float>(wide), addend.defined());
+              static_cast<unsigned>(used * Tile::kCluster), kBorderThreads, Tile::kShared, stream,
+              problem, maps, optional_data<float>(wide), addend.defined(),
+              epilogue.summed<T>(of_columns * Tile::kCluster * 2 * SummedSlice<Tile>::kParts, y));
 }
 
 // The fewest columns that hold the result's, of 64, 128 and 256.
 template <class T, bool kGradient>
 void run_im2col(Stream stream, const ConvProblem& p, const Tensor& y, const Tensor& x,
-                const Tensor& w, const Tensor& bias, const Tensor& addend) {
+                const Tensor& w, Epilogue& epilogue) {
   const int64_t columns = y.shape()[1];
   const auto run = [&]<int kColumns>() {
-    launch_im2col<T, Im2colTile<kColumns>, kGradient>(stream, p, y, x, w, bias, addend);
+    launch_im2col<T, Im2colTile<kColumns>, kGradient>(stream, p, y, x, w, epilogue);
   };
   if (columns <= 64)
     run.template operator()<64>();
@@ -343,18 +382,29 @@ auto visit_half(DType dtype, const Body& body) {
 
 template <bool kGradient>
 void run_images(HopperConv algorithm, Stream stream, const ConvProblem& p, const Tensor& y,
-                const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& addend) {
+                const Tensor& x, const Tensor& w, Epilogue& epilogue) {
   visit_half(x.dtype(), [&]<class T>() {
     switch (algorithm) {
       case HopperConv::Border64:
-        return launch_border<BorderTile64>(conv2d_border_64_kernel<T, kGradient>, kBorder64Shared,
-                                           stream, y, x, w, bias, addend);
+        return launch_border<T, BorderTile64>(conv2d_border_64_kernel<T, kGradient>,
+                                              kBorder64Shared, 8, stream, y, x, w, epilogue);
       case HopperConv::Border128:
-        return launch_border<BorderTile128>(conv2d_border_128_kernel<T, kGradient>,
-                                            kBorder128Shared, stream, y, x, w, bias, addend);
-      default: return run_im2col<T, kGradient>(stream, p, y, x, w, bias, addend);
+        return launch_border<T, BorderTile128>(conv2d_border_128_kernel<T, kGradient>,
+                                               kBorder128Shared, 4, stream, y, x, w, epilogue);
+      default: return run_im2col<T, kGradient>(stream, p, y, x, w, epilogue);
     }
   });
+}
+
+void forward(HopperConv algorithm, Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
+             Epilogue& epilogue, const Conv2dOptions& options) {
+  run_images<false>(algorithm, stream, conv_problem(ConvPass::Forward, x, w, y, options), y, x, w,
+                    epilogue);
+}
+void gradient(HopperConv algorithm, Stream stream, const Tensor& dx, const Tensor& dy,
+              const Tensor& w, Epilogue& epilogue, const Conv2dOptions& options) {
+  run_images<true>(algorithm, stream, conv_problem(ConvPass::BackwardInput, dx, w, dy, options), dx,
+                   dy, w, epilogue);
 }
 
 }  // namespace
@@ -406,15 +456,28 @@ bool prefers_hopper(const ConvProblem& p) {
 
 void conv2d_hopper(HopperConv algorithm, Stream stream, const Tensor& y, const Tensor& x,
                    const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
-  run_images<false>(algorithm, stream, conv_problem(ConvPass::Forward, x, w, y, options), y, x, w,
-                    bias, {});
+  Epilogue epilogue{.bias = bias};
+  forward(algorithm, stream, y, x, w, epilogue, options);
 }
-
 void conv2d_backward_input_hopper(HopperConv algorithm, Stream stream, const Tensor& dx,
                                   const Tensor& dy, const Tensor& w, const Tensor& addend,
                                   const Conv2dOptions& options) {
-  run_images<true>(algorithm, stream, conv_problem(ConvPass::BackwardInput, dx, w, dy, options), dx,
-                   dy, w, {}, addend);
+  Epilogue epilogue{.addend = addend};
+  gradient(algorithm, stream, dx, dy, w, epilogue, options);
+}
+
+Tensor conv2d_moments_hopper(HopperConv algorithm, Stream stream, const Tensor& y, const Tensor& x,
+                             const Tensor& w, const Conv2dOptions& options) {
+  Epilogue epilogue{.sums = true};
+  forward(algorithm, stream, y, x, w, epilogue, options);
+  return epilogue.parts;
+}
+Tensor conv2d_gradient_sums_hopper(HopperConv algorithm, Stream stream, const Tensor& dx,
+                                   const Tensor& dy, const Tensor& w, const Tensor& addend,
+                                   const NormBefore& norm, const Conv2dOptions& options) {
+  Epilogue epilogue{.addend = addend, .sums = true, .norm = norm};
+  gradient(algorithm, stream, dx, dy, w, epilogue, options);
+  return epilogue.parts;
 }
 
 Tensor weight_parts_hopper(HopperConv algorithm, Stream stream, const Shape& w, const Tensor& dy,

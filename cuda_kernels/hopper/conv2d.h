@@ -28,6 +28,21 @@ void conv2d_hopper(HopperConv algorithm, Stream stream, const Tensor& y, const T
 void conv2d_backward_input_hopper(HopperConv algorithm, Stream stream, const Tensor& dx,
                                   const Tensor& dy, const Tensor& w, const Tensor& addend,
                                   const Conv2dOptions& options);
+// The same, with sums for the batch norm beside the convolution, in parts for batch_norm.h. They
+// are those of y as it is stored, without a bias; or of dx, which is first rectified where `norm`
+// says so. The number of parts follows from the shapes.
+Tensor conv2d_moments_hopper(HopperConv algorithm, Stream stream, const Tensor& y, const Tensor& x,
+                             const Tensor& w, const Conv2dOptions& options);
+// A batch norm's input and its mean, and the bits of its output, or an undefined tensor without
+// relu. x has the memory order of dx.
+struct NormBefore {
+  Tensor x;
+  Tensor positive;
+  Tensor mean;
+};
+Tensor conv2d_gradient_sums_hopper(HopperConv algorithm, Stream stream, const Tensor& dx,
+                                   const Tensor& dy, const Tensor& w, const Tensor& addend,
+                                   const NormBefore& norm, const Conv2dOptions& options);
 void conv2d_backward_weight_hopper(HopperConv algorithm, Stream stream, const Tensor& dw,
                                    const Tensor& dy, const Tensor& x, const Conv2dOptions& options);
 // Returns dw in parts of float32, [part, K, R × S, C], which are to be added in order. `w` has the

@@ -23,7 +23,7 @@
 // address, not of the distance from the start: the emulator assumes it, bench/hopper_lab asks it.
 #pragma once
 
-#include "ringgrad/cuda_kernels/common/hopper.cuh"
+#include "ringgrad/cuda_kernels/hopper/conv2d_columns.cuh"
 
 namespace ringgrad::cuda {
 
@@ -64,6 +64,8 @@ struct BorderTile {
 struct BorderTiles {
   int images;
   int rows;  // of tiles, in an image
+  int height;
+  int width;
   __host__ __device__ int count() const { return images * rows; }
 };
 
@@ -122,6 +124,26 @@ __device__ __forceinline__ void write_positions(unsigned char* tile,
     }
     stmatrix_x4<true>(row, words[0], words[1], words[2], words[3]);
   }
+}
+
+// Adds this warp's quarter of a tile's rows, from `row` of the image on.
+template <class Tile, class T, bool kGradient>
+__device__ __forceinline__ void add_positions(Columns<T, kGradient>& columns,
+                                              const ColumnSums<T>& sums, unsigned char* tile,
+                                              const BorderTiles& tiles, int image, int row) {
+  constexpr int kQuarter = Tile::kRows / 4 * Tile::kWidth;
+  constexpr int kRows = Columns<T, kGradient>::kRows;
+  static_assert(kQuarter % kRows == 0);
+  const int first = static_cast<int>(threadIdx.x) / 32 % 4 * (Tile::kRows / 4);
+#pragma unroll 1
+  for (int begin = 0; begin < kQuarter; begin += kRows)
+    columns.add(sums, tile, [&](int i) -> SummedRow {
+      const int h = first + (begin + i) / Tile::kWidth;
+      const int w = (begin + i) % Tile::kWidth;
+      const bool inside = row + h < tiles.height && w < tiles.width;
+      return {h * Tile::kPitch + w,
+              inside ? (image * tiles.height + row + h) * tiles.width + w : -1};
+    });
 }
 
 }  // namespace ringgrad::cuda

@@ -23,7 +23,7 @@ inline constexpr size_t kBorder128Shared =
 template <class T, bool kGradient>
 __global__ void __launch_bounds__(kBorderThreads, 1)
     conv2d_border_128_kernel(BorderTiles tiles, GRID_CONSTANT(BorderMaps) maps, const float* bias,
-                             bool adds) {
+                             bool adds, ColumnSums<T> column_sums) {
   using Tile = BorderTile128;
   constexpr int kStages = kBorder128Stages;
   constexpr int kWeightStages = kBorder128WeightStages;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
   const int consumer = group - 1;
   const int filter = consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
   const float of_filters[2] = {bias ? bias[filter] : 0, bias ? bias[filter + 8] : 0};
-  float sums[2][Tile::kHalf / 2];
+  Columns<T, kGradient> columns(column_sums, consumer * 64);
   int stage = 0;
   int phase = 0;
   int weight_stage = 0;
@@ -106,6 +106,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
   int added_phase = 0;
   for (int i = first; i < tiles.count(); i += step) {
     const int row = i % tiles.rows * Tile::kRows;
+    float sums[2][Tile::kHalf / 2] = {};  // so that their registers are free between tiles
     mbarrier_wait(&full[stage], phase);
     int last = 0;
 #pragma unroll 1
@@ -144,6 +145,10 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
       added_phase ^= 1;
     }
     write_positions<T, Tile>(tile, sums, of_filters, adds);
+    if (column_sums.parts) {
+      named_barrier_sync(2 + consumer, 128);
+      add_positions<Tile>(columns, column_sums, tile, tiles, i / tiles.rows, row);
+    }
     fence_proxy_async();
     named_barrier_sync(2 + consumer, 128);
     if (thread == 0) {
@@ -158,6 +163,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
     }
   }
   if (thread == 0) bulk_wait<0>();
+  columns.store(column_sums, first * 4 + thread / 32);
 }
 
 }  // namespace ringgrad::cuda

@@ -21,7 +21,7 @@ inline constexpr size_t kBorder64Shared = kSharedSlack + 9 * kBorderTap +
 template <class T, bool kGradient>
 __global__ void __launch_bounds__(kBorderThreads, 1)
     conv2d_border_64_kernel(BorderTiles tiles, GRID_CONSTANT(BorderMaps) maps, const float* bias,
-                            bool adds) {
+                            bool adds, ColumnSums<T> column_sums) {
   using Tile = BorderTile64;
   constexpr int kStages = kBorder64Stages;
   DYNAMIC_SHARED_1024(shared);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
   const int consumer = group - 1;
   const int filter = thread / 32 * 16 + thread % 32 / 4;
   const float of_filters[2] = {bias ? bias[filter] : 0, bias ? bias[filter + 8] : 0};
-  float sums[2][Tile::kHalf / 2];
+  Columns<T, kGradient> columns(column_sums, 0);
   int added_phase = 0;
   mbarrier_wait(weights_full, 0);
   int turn = consumer;  // the tile's number in this block
@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
     const int stage = turn % kStages;
     unsigned char* const tile = ring + stage * Tile::kBytes;
     const int row = i % tiles.rows * Tile::kRows;
+    float sums[2][Tile::kHalf / 2] = {};  // so that their registers are free between tiles
     mbarrier_wait(&full[stage], turn / kStages & 1);
 #pragma unroll 1
     for (int tap = 0; tap < 9; ++tap) {
@@ -104,6 +105,10 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
       added_phase ^= 1;
     }
     write_positions<T, Tile>(tile, sums, of_filters, adds);
+    if (column_sums.parts) {
+      named_barrier_sync(1 + consumer, 128);
+      add_positions<Tile>(columns, column_sums, tile, tiles, i / tiles.rows, row);
+    }
     fence_proxy_async();
     named_barrier_sync(1 + consumer, 128);
     if (thread == 0) {
@@ -115,6 +120,7 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
     turn += 2;
   }
   if (thread == 0) bulk_wait<0>();
+  columns.store(column_sums, (first * 2 + consumer) * 4 + thread / 32);
 }
 
 }  // namespace ringgrad::cuda

@@ -30,6 +30,8 @@ namespace ringgrad::cuda {
 // first_w + u step_w). It sees pixel (i stride + corner_h + t dilation_h, …).
 struct Im2colPart {
   int tiles = 0;  // of rows; a multiple of the cluster's blocks
+  int pixels = 0;
+  int first_pixel = 0;  // where pixel (0, 0) of the part is in an image of the result
   int taps_h = 0;
   int taps_w = 0;
   int first_h = 0;
@@ -57,6 +59,10 @@ struct Im2colProblem {
   int step_h = 1;
   int step_w = 1;
   int filter_width = 1;
+  // Distances between a part's pixels in the result: of neighbours, rows and images.
+  int pixel_step = 1;
+  int pixel_row = 1;
+  int pixel_image = 1;
 };
 
 struct Im2colMaps {
@@ -150,10 +156,51 @@ __device__ __forceinline__ void write_rows(unsigned char* out,
     }
 }
 
+// The warps of a group divide its slices among them: each takes kSummed rows of one.
+template <class Tile>
+struct SummedSlice {
+  static constexpr int kSummed = Tile::kWide > 1 ? 64 : 32;
+  static constexpr int kParts = 4 / Tile::kWide;  // of a channel, by a group
+  int part;
+  int slice;
+  int row;  // of the group's; the first
+  int row_of_slice;
+  int column;  // of the tile's; the first
+
+  __device__ __forceinline__ SummedSlice() {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    part = warp / Tile::kWide;
+    row = part * kSummed;
+    slice = row / 64 * Tile::kWide + warp % Tile::kWide;
+    row_of_slice = row % 64;
+    column = warp % Tile::kWide * 64;
+  }
+};
+
+// Adds this warp's rows of a group's results, whose first pixel is `pixel`.
+template <class Tile, class T, bool kGradient>
+__device__ __forceinline__ void add_results(Columns<T, kGradient>& columns,
+                                            const ColumnSums<T>& sums, unsigned char* out,
+                                            const Im2colProblem& problem, const Im2colPart& part,
+                                            int pixel) {
+  const SummedSlice<Tile> of;
+#pragma unroll 1
+  for (int begin = 0; begin < of.kSummed; begin += columns.kRows)
+    columns.add(sums, out + of.slice * Tile::kSlice, [&](int i) -> SummedRow {
+      const int row = of.row_of_slice + begin + i;
+      const int from = pixel + of.row + begin + i;
+      if (from >= part.pixels) return {row, -1};
+      if (!kGradient) return {row, from};
+      const ImagePixel at(part.by_height, part.by_width, from);
+      return {row, at.image * problem.pixel_image + at.h * problem.pixel_row +
+                       at.w * problem.pixel_step + part.first_pixel};
+    });
+}
+
 template <class T, class Tile, bool kGradient>
 __global__ void __launch_bounds__(kBorderThreads, 1)
     conv2d_im2col_kernel(GRID_CONSTANT(Im2colProblem) problem, GRID_CONSTANT(Im2colMaps) maps,
-                         const float* bias, bool adds) {
+                         const float* bias, bool adds, ColumnSums<T> column_sums) {
   constexpr int kStages = Tile::kStages;
   constexpr int kCluster = Tile::kCluster;
   DYNAMIC_SHARED_1024(shared);
@@ -239,7 +286,10 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
         if (thread % 32 == 0) mbarrier_arrive(&empty[stage]);
       }
     };
-    float sums[Tile::kBlocks][Tile::kColumns / 2];
+    // With sums, all tiles of a block have the same columns.
+    const SummedSlice<Tile> summed;
+    Columns<T, kGradient> columns(column_sums,
+                                  first % problem.column_tiles * Tile::kColumns + summed.column);
     int stage = 0;
     int phase = 0;
     int added_phase = 0;
@@ -263,6 +313,8 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
         }
       }
       const int slices = part.taps_h * part.taps_w * problem.chunks;
+      // Zeros, so that their registers are free between tiles.
+      float sums[Tile::kBlocks][Tile::kColumns / 2] = {};
       int last = 0;
       for (int k = 0; k < slices; ++k) {
         mbarrier_wait(&full[stage], phase);
@@ -305,6 +357,11 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
       named_barrier_sync(1 + consumer, 128);  // thread 0 has waited for the results before
       write_rows<T, Tile>(out, sums, slices > 0, bias ? bias + place.column : nullptr,
                           problem.columns - place.column, adds);
+      if (column_sums.parts) {
+        named_barrier_sync(1 + consumer, 128);
+        add_results<Tile>(columns, column_sums, out, problem, part,
+                          place.pixel + consumer * Tile::kBlocks * 64);
+      }
       fence_proxy_async();
       named_barrier_sync(1 + consumer, 128);
       if (thread == 0) {
@@ -318,6 +375,9 @@ __global__ void __launch_bounds__(kBorderThreads, 1)
       }
     }
     if (thread == 0) bulk_wait<0>();
+    columns.store(column_sums, ((first / problem.column_tiles * kCluster + rank) * 2 + consumer) *
+                                       summed.kParts +
+                                   summed.part);
   }
   if constexpr (kCluster > 1) cluster_sync();  // no block leaves while its barriers may be reached
 }

@@ -2,10 +2,9 @@
 // (tests/cuda/cudnn_plans_test.cpp).
 //
 // Of the plans that keep our guarantees (cudnn_graph.h) the fastest on this device runs, and
-// autotune measures it against our kernel. Two of cuDNN's fusions are not used, because of what
-// they would require of the tape. The first is batch norm's sums after a convolution. Its node
-// would have to know that a batch norm follows. The variance would also come from a sum of squares,
-// which is imprecise in float32 if the mean is large. The second is ReLU's gradient after dx. Our
+// autotune measures it against our kernel. Two of cuDNN's fusions are not used. The first is batch
+// norm's sums after a convolution, whose variance would come from a sum of squares. That is
+// imprecise in float32 if the mean is large. The second is ReLU's gradient after dx. Our
 // ReLUs belong to batch norm, whose backward includes it (cudnn_batch_norm.cpp). A separate ReLU
 // node would have to know that its gradient has already been computed.
 #include <climits>
@@ -13,6 +12,8 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
+#include "ringgrad/cuda_kernels/batch_norm.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_conv_graph.h"
@@ -62,6 +63,14 @@ bool conv2d_cudnn(Stream stream, const Tensor& y, const Tensor& x, const Tensor&
   return true;
 }
 
+bool conv2d_batch_stats_cudnn(Stream stream, const Tensor& y, const Tensor& mean, const Tensor& var,
+                              const Tensor& x, const Tensor& w, const Conv2dOptions& options,
+                              const kernels::RunningStatistics& running) {
+  if (!convolve(stream, "conv2d", ConvPass::Forward, x, w, y, options)) return false;
+  batch_statistics(stream, mean, var, y, {}, running);
+  return true;
+}
+
 bool conv2d_backward_input_cudnn(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                  const Tensor& addend, const Conv2dOptions& options) {
   if (!convolve(stream, "conv2d_backward_input", ConvPass::BackwardInput, dx, w, dy, options))
@@ -76,6 +85,7 @@ bool conv2d_backward_weight_cudnn(Stream stream, const Tensor& dw, const Tensor&
 }
 
 REGISTER_KERNEL(conv2d, CUDA, Vendor, conv2d_cudnn);
+REGISTER_KERNEL(conv2d_batch_stats, CUDA, Vendor, conv2d_batch_stats_cudnn);
 REGISTER_KERNEL(conv2d_backward_input, CUDA, Vendor, conv2d_backward_input_cudnn);
 REGISTER_KERNEL(conv2d_backward_weight, CUDA, Vendor, conv2d_backward_weight_cudnn);
 

@@ -1,7 +1,9 @@
 // Rows for convolutions, with every option.
+#include "ringgrad/autograd/conv_batch_norm.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
 namespace ringgrad::test {
@@ -32,6 +34,52 @@ OpSpec conv_transpose(const std::string& name, const ConvTranspose2dOptions& o,
   };
   spec.samples = std::move(samples);
   spec.terms = 64;
+  return spec;
+}
+
+// Inputs: x, w, weight, bias, and the residual if there are five. As one node on every device.
+OpSpec normalized_conv(const std::string& name, const Conv2dOptions& o,
+                       std::vector<Sample> samples) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"conv2d_batch_stats", "batch_norm_apply", "batch_norm_backward",
+                  "conv2d_backward_input", "conv2d_backward_weight"};
+  spec.run = [o](const Tensors& in) {
+    const ConvBatchNormFusions before = conv_batch_norm_fusions;
+    conv_batch_norm_fusions = {Fusion::Always, Fusion::Always};
+    const Tensor y =
+        conv2d_batch_norm(in[0], in[1], {in[2], in[3]}, o,
+                          {.eps = 1e-2,
+                           .activation = in.size() > 4 ? Activation::Relu : Activation::None,
+                           .residual = in.size() > 4 ? in[4] : Tensor()});
+    conv_batch_norm_fusions = before;
+    return Tensors{y};
+  };
+  spec.samples = std::move(samples);
+  spec.terms = 256;
+  return spec;
+}
+
+// Inputs: dy, w, addend, the batch norm's x and y, its mean and variance.
+OpSpec gradient_sums(const std::string& name, bool relu) {
+  OpSpec spec;
+  spec.name = name;
+  spec.kernels = {"conv2d_backward_batch_sums"};
+  spec.run = [relu](const Tensors& in) {
+    const Tensor g = empty_like(in[2]);
+    const Tensor sum_dy = empty_like(in[5]);
+    const Tensor sum_dy_xhat = empty_like(in[5]);
+    kernels::conv2d_backward_batch_sums(g, sum_dy, sum_dy_xhat, in[0], in[1], in[2], in[3],
+                                        relu ? in[4] : Tensor(), in[5], in[6], 1e-2,
+                                        {.padding = 1});
+    return Tensors{g, sum_dy, sum_dy_xhat};
+  };
+  const Shape image = {2, 3, 4, 5};
+  spec.samples = {{uniform({2, 4, 4, 5}), uniform({4, 3, 3, 3}), uniform(image), uniform(image),
+                   uniform(image), uniform({3}).kept_wide(), uniform({3}, 0.5, 2).kept_wide()}};
+  spec.terms = 80;
+  spec.bare_kernel = true;
+  spec.never_empty = "a batch norm that trains has at least two numbers for each channel";
   return spec;
 }
 
@@ -172,6 +220,23 @@ std::vector<OpSpec> conv_specs() {
                             transpose_fails({1, 2, 1, 1}, {2, 1, 1, 1}, {.padding = 1})),
           error<ShapeError>("expected images, kernels and outputs of at least 1×1",
                             transpose_fails({1, 2, 0, 3}, {2, 1, 2, 2}, {}))};
+  const auto normalized = [](const Shape& x, const Shape& w, const Shape& y) {
+    std::vector<Input> inputs = {uniform(x), uniform(w), uniform({w[0]}).kept_wide(),
+                                 uniform({w[0]}).kept_wide()};
+    if (y.dim() > 0) inputs.push_back(uniform(y));
+    return Sample(inputs, true);
+  };
+  specs.push_back(normalized_conv(
+      "batch_norm of conv2d", {.padding = 1},
+      {normalized({2, 3, 4, 5}, {4, 3, 3, 3}, {}), normalized({2, 16, 4, 4}, {17, 16, 1, 1}, {}),
+       normalized({0, 3, 4, 5}, {4, 3, 3, 3}, {})}));
+  specs.push_back(normalized_conv("batch_norm of conv2d with residual and relu",
+                                  {.stride = 2, .padding = 1},
+                                  {normalized({2, 3, 5, 6}, {4, 3, 3, 3}, {2, 4, 3, 3}),
+                                   normalized({2, 16, 4, 4}, {16, 16, 3, 3}, {2, 16, 2, 2}),
+                                   normalized({0, 3, 4, 4}, {4, 3, 3, 3}, {0, 4, 2, 2})}));
+  specs.push_back(gradient_sums("the sums of a convolution's gradient", false));
+  specs.push_back(gradient_sums("the sums of a convolution's rectified gradient", true));
   return specs;
 }
 

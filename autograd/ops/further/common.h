@@ -32,6 +32,9 @@ void check_mask(const char* operation, const Tensor& mask, const Tensor& x);
 constexpr int saved_output(int i) { return kSavedUnsaid - i; }
 // Returns the shape and dtype of input `i` of the running closure; nullptr if it wants no gradient.
 const OutputInfo* wanted_input(size_t i);
+// The gradients of a convolution without a bias, by its images and its weights.
+Tensor conv2d_input_gradient(const Tensor& dy, const Tensor& w, const Shape& x,
+                             const Conv2dOptions& options);
 Tensor conv2d_weight_gradient(const Tensor& dy, const Tensor& x, const OutputInfo& w,
                               const Conv2dOptions& options);
 Tensor max_pool2d_gradient(const Tensor& dy, const Tensor& index, const Shape& images);

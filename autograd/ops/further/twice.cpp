@@ -233,23 +233,6 @@ Gradients of_linear(const Tensor& dy, const Tensor& x, const Tensor& w) {
           wanted_input(2) ? sum(dy, 0) : Tensor()};
 }
 
-// The gradient of a convolution's images is the transposed convolution of dy.
-Tensor conv2d_input_gradient(const Tensor& dy, const Tensor& w, const Shape& x,
-                             const Conv2dOptions& o) {
-  const auto more = [](int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
-                       int64_t dilation) {
-    return in - ((out - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1);
-  };
-  return conv_transpose2d(
-      dy, w, {},
-      {.stride = o.stride,
-       .padding = o.padding,
-       .output_padding = {more(x[2], dy.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h),
-                          more(x[3], dy.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w)},
-       .dilation = o.dilation,
-       .groups = o.groups});
-}
-
 Gradients of_conv2d(const Tensor& dy, const Tensor& x, const Tensor& w,
                     const Conv2dOptions& options) {
   const OutputInfo* const b = wanted_input(2);
@@ -290,6 +273,23 @@ const OutputInfo* wanted_input(size_t i) {
   const std::vector<Edge>& next = Running::innermost->node->next;
   if (i >= next.size() || !next[i].node) return nullptr;
   return &next[i].node->outputs[static_cast<size_t>(next[i].output)];
+}
+
+// The gradient of a convolution's images is the transposed convolution of dy.
+Tensor conv2d_input_gradient(const Tensor& dy, const Tensor& w, const Shape& x,
+                             const Conv2dOptions& o) {
+  const auto more = [](int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
+                       int64_t dilation) {
+    return in - ((out - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1);
+  };
+  return conv_transpose2d(
+      dy, w, {},
+      {.stride = o.stride,
+       .padding = o.padding,
+       .output_padding = {more(x[2], dy.size(2), w.size(2), o.stride.h, o.padding.h, o.dilation.h),
+                          more(x[3], dy.size(3), w.size(3), o.stride.w, o.padding.w, o.dilation.w)},
+       .dilation = o.dilation,
+       .groups = o.groups});
 }
 
 Tensor conv2d_weight_gradient(const Tensor& dy_, const Tensor& x_, const OutputInfo& w,
