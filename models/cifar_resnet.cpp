@@ -43,7 +43,7 @@ BasicBlock::BasicBlock(int64_t in_channels, int64_t channels, int64_t stride, Sh
 }
 
 Tensor BasicBlock::forward(const Tensor& x) {
-  const Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
+  const Tensor y = nn::conv_batch_norm(conv1_, bn1_, x, {.activation = Activation::Relu});
   Tensor shortcut = x;
   if (downsample_.size() > 0) {
     shortcut = downsample_(x);
@@ -52,7 +52,8 @@ Tensor BasicBlock::forward(const Tensor& x) {
     if (stride_ > 1) shortcut = avg_pool2d(x, {.kernel = 1, .stride = stride_});
     if (padding_ > 0) shortcut = pad(shortcut, {0, 0, 0, 0, padding_, padding_});
   }
-  return bn2_(conv2_(y), {.activation = Activation::Relu, .residual = shortcut});
+  return nn::conv_batch_norm(conv2_, bn2_, y,
+                             {.activation = Activation::Relu, .residual = shortcut});
 }
 
 CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
@@ -70,7 +71,7 @@ CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
 }
 
 Tensor CifarResNet::forward(const Tensor& x) {
-  Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
+  Tensor y = nn::conv_batch_norm(conv1_, bn1_, x, {.activation = Activation::Relu});
   for (nn::Sequential& layer : layers_) y = layer(y);
   return fc_(flatten(adaptive_avg_pool2d(y, 1), 1));
 }

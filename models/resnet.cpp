@@ -32,9 +32,10 @@ Bottleneck::Bottleneck(int64_t in_channels, int64_t channels, int64_t stride)
 }
 
 Tensor Bottleneck::forward(const Tensor& x) {
-  Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
-  y = bn2_(conv2_(y), {.activation = Activation::Relu});
-  return bn3_(conv3_(y), {.activation = Activation::Relu, .residual = downsample_(x)});
+  Tensor y = nn::conv_batch_norm(conv1_, bn1_, x, {.activation = Activation::Relu});
+  y = nn::conv_batch_norm(conv2_, bn2_, y, {.activation = Activation::Relu});
+  return nn::conv_batch_norm(conv3_, bn3_, y,
+                             {.activation = Activation::Relu, .residual = downsample_(x)});
 }
 
 namespace {
@@ -82,7 +83,7 @@ ResNet::ResNet(int depth, ResNetOptions options)
 }
 
 Tensor ResNet::forward(const Tensor& x) {
-  Tensor y = bn1_(conv1_(x), {.activation = Activation::Relu});
+  Tensor y = nn::conv_batch_norm(conv1_, bn1_, x, {.activation = Activation::Relu});
   if (stem_ == Stem::ImageNet) y = max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
   for (nn::Sequential& layer : layers_) y = layer(y);
   return fc_(flatten(adaptive_avg_pool2d(y, 1), 1));

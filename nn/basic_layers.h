@@ -52,6 +52,7 @@ class Conv2d : public Module {
   Parameter bias;
 
  private:
+  friend struct ConvBatchNorm;
   ringgrad::Conv2dOptions options_;
 };
 
@@ -111,6 +112,7 @@ class BatchNorm : public Module {
   }
 
  private:
+  friend struct ConvBatchNorm;
   BatchNorm2dOptions options_;
   int64_t features_;
   Normalization normalization_ = batch_norm;
@@ -124,5 +126,12 @@ class BatchNorm2d : public BatchNorm {  // x [N, features, H, W]
  private:
   void check_shape(const Tensor& x) const override;
 };
+
+// Returns norm(conv(x), fusion). nn/conv_batch_norm.cpp replaces it by a function that computes
+// both at once where a device is faster so.
+inline constinit auto conv_batch_norm =
+    +[](Conv2d& conv, BatchNorm& norm, const Tensor& x, const BatchNormFusion& fusion) {
+      return norm(conv(x), fusion);
+    };
 
 }  // namespace ringgrad::nn

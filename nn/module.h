@@ -41,8 +41,10 @@ class Module {
   // Calls forward(), and then the hooks in order of registration. If a hook returns a defined
   // tensor, it replaces the output.
   Tensor operator()(const Tensor& x) {
-    return hooks_.empty() && !call_ ? forward(x) : forward_with_hooks(x);
+    return just_forwards() ? forward(x) : forward_with_hooks(x);
   }
+  // Returns true if a call does nothing but forward().
+  bool just_forwards() const { return hooks_.empty() && !call_; }
   using ForwardHook = std::function<Tensor(Module& module, const Tensor& x, const Tensor& y)>;
   HookHandle register_forward_hook(ForwardHook hook);
   // Makes calls of the module run `call` instead of forward(). An empty `call` restores forward().

@@ -8,6 +8,8 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/core/kernels/kernel_profile.h"
+#include "ringgrad/core/random.h"
+#include "ringgrad/models/resnet.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
 
 namespace ringgrad::test::conv_batch_norm_test {
@@ -173,6 +175,47 @@ TEST_CASE("a convolution and its batch norm refuse what the two refuse", "[quick
   require_error<ShapeError>("one value per channel", [&] {
     conv2d_batch_norm(zeros({1, 3, 4, 4}), zeros({5, 3, 3, 3}), {}, {.stride = 4});
   });
+}
+
+namespace {
+
+// A step of a network: its gradients and running statistics, and how many convolutions summed.
+Result step(Fusion fusion, bool hook) {
+  const FusionGuard guard(fusion, fusion);
+  manual_seed(1);
+  models::ResNet network(18, {.num_classes = 3, .stem = models::Stem::Cifar});
+  if (hook)
+    for (const auto& [name, module] : network.named_modules())
+      if (name.ends_with("conv2"))
+        module->register_forward_hook(
+            [](nn::Module&, const Tensor&, const Tensor& y) { return mul(y, 0.5); });
+  const KernelProfile profile;
+  sum(network(random_tensor({2, 3, 8, 8}, DType::Float32, 1))).backward();
+  Result result;
+  for (const Tensor& t : network.parameters()) result.bits.push_back(values(t.grad()));
+  for (const Tensor& t : network.buffers()) result.bits.push_back(values(t));
+  for (const KernelCall& call : profile.calls()) {
+    result.summed += std::string(call.kernel) == "conv2d_backward_batch_sums";
+    result.statistics += std::string(call.kernel) == "conv2d_batch_stats";
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a network's convolutions and batch norms are one node where that is chosen") {
+  const ProviderGuard ours(Provider::Native);
+  const Result two = step(Fusion::Never, false);
+  const Result one = step(Fusion::Always, false);
+  CHECK(one.bits == two.bits);
+  CHECK(two.statistics == 0);
+  CHECK(one.statistics == 17);  // all but the projections'
+  CHECK(one.summed == 16);      // all but the last block's output
+  // A hook sees the convolution's result, so there must be one.
+  const Result hooked = step(Fusion::Always, true);
+  CHECK(hooked.bits == step(Fusion::Never, true).bits);
+  CHECK(hooked.bits != two.bits);
+  CHECK(hooked.statistics == 9);
 }
 
 }  // namespace ringgrad::test::conv_batch_norm_test
