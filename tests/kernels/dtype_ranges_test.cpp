@@ -336,8 +336,8 @@ TEST_CASE("results and gradients of 16 bits are rounded once", "[ops][quick]") {
   const DirectConvolutions direct;
   for (const OpSpec& spec : all_specs()) {
     // These are several operations in a row.
-    if (begins_with(spec.name, {"operators with numbers", "x · x + x", "matmul of repeated",
-                                "lstm_layer", "gru_layer", "rnn_layer"}))
+    if (begins_with(spec.name, {"batch_norm of conv2d", "operators with numbers", "x · x + x",
+                                "matmul of repeated", "lstm_layer", "gru_layer", "rnn_layer"}))
       continue;
     // The products of its weights take them in 16 bits, as in PyTorch.
     if (spec.name.find("attention") != std::string::npos) continue;

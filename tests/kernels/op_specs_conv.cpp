@@ -45,14 +45,16 @@ OpSpec normalized_conv(const std::string& name, const Conv2dOptions& o,
   spec.kernels = {"conv2d_batch_stats", "batch_norm_apply", "batch_norm_backward",
                   "conv2d_backward_input", "conv2d_backward_weight"};
   spec.run = [o](const Tensors& in) {
-    const ConvBatchNormFusions before = conv_batch_norm_fusions;
-    conv_batch_norm_fusions = {Fusion::Always, Fusion::Always};
+    struct Everywhere {
+      ConvBatchNormFusions before =
+          std::exchange(conv_batch_norm_fusions, {Fusion::Always, Fusion::Always});
+      ~Everywhere() { conv_batch_norm_fusions = before; }
+    } const everywhere;
     const Tensor y =
         conv2d_batch_norm(in[0], in[1], {in[2], in[3]}, o,
                           {.eps = 1e-2,
                            .activation = in.size() > 4 ? Activation::Relu : Activation::None,
                            .residual = in.size() > 4 ? in[4] : Tensor()});
-    conv_batch_norm_fusions = before;
     return Tensors{y};
   };
   spec.samples = std::move(samples);
