@@ -1,6 +1,8 @@
 // Convolutions on Hopper that also sum for the batch norm beside them. The results have the bits of
 // those that do not. The sums are those of the results as they are stored.
+#include "ringgrad/autograd/conv_batch_norm.h"
 #include "ringgrad/core/kernels/conv_batch_norm.h"
+#include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/cuda_kernels/hopper/conv2d.h"
 #include "ringgrad/cuda_kernels/ladders.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
@@ -217,6 +219,62 @@ TEST_CASE("cuda: the sums of a rectified gradient, of patches", "[quick][cuda]")
   check_gradient({{3, 64, 8, 8}, {72, 64, 3, 3}, {.stride = 2, .padding = 1}}, DType::BFloat16);
   check_gradient({{2, 16, 4, 16}, {24, 16, 3, 3}, {.stride = {1, 2}, .padding = 1}},
                  DType::BFloat16);
+}
+
+namespace {
+
+// A residual block's gradients, and how many kernels summed them.
+std::pair<std::vector<std::vector<double>>, int> block_gradients(Fusion fusion) {
+  const ConvBatchNormFusions before = std::exchange(conv_batch_norm_fusions, {fusion, fusion});
+  const ProviderGuard ours(Provider::Native);
+  const auto leaf = [](const Shape& shape, uint32_t seed) {
+    return Tensor(to_device(random_tensor(shape, DType::Float32, seed))).set_requires_grad();
+  };
+  const KernelProfile profile;
+  Tensor y = images({2, 64, 9, 19}, DType::BFloat16, 1);
+  const Tensor shortcut = y;
+  std::vector<Tensor> leaves;
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    const Tensor w = leaf({64, 64, 3, 3}, 10 * layer + 2);
+    const Tensor weight = leaf({64}, 10 * layer + 3);
+    const Tensor bias = leaf({64}, 10 * layer + 4);
+    leaves.insert(leaves.end(), {w, weight, bias});
+    y = conv2d_batch_norm(
+        y, w, {weight, bias}, same,
+        {.activation = Activation::Relu, .residual = layer == 2 ? shortcut : Tensor()});
+  }
+  y.backward(images(y.shape(), DType::BFloat16, 5));
+  conv_batch_norm_fusions = before;
+  std::vector<std::vector<double>> gradients;
+  for (const Tensor& t : leaves) gradients.push_back(values(t.grad()));
+  int summed = 0;
+  for (const KernelCall& call : profile.calls())
+    summed += std::string(call.kernel) == "conv2d_backward_batch_sums";
+  return {gradients, summed};
+}
+
+}  // namespace
+
+// The statistics are added in another order, so numbers of 16 bits may be rounded otherwise, by
+// 2^-8 of themselves. Over some ten passes over the images that is four times as much.
+TEST_CASE("cuda: a block's gradients with sums in its convolutions", "[quick][cuda]") {
+  const auto [fused, summed] = block_gradients(Fusion::Always);
+  const auto [apart, none] = block_gradients(Fusion::Never);
+  CHECK(summed == 2);
+  CHECK(none == 0);
+  const bool equal = block_gradients(Fusion::Always).first == fused;  // thousands of numbers
+  CHECK(equal);
+  for (size_t i = 0; i < fused.size(); ++i) {
+    double error = 0;
+    double size = 0;
+    for (size_t j = 0; j < fused[i].size(); ++j) {
+      error += (fused[i][j] - apart[i][j]) * (fused[i][j] - apart[i][j]);
+      size += apart[i][j] * apart[i][j];
+    }
+    INFO("gradient " << i << ": " << std::sqrt(error / size));
+    CHECK(std::sqrt(error) <= 4 * 0x1p-8 * std::sqrt(size));
+    CHECK(size > 0);
+  }
 }
 
 // More tiles than blocks: a block adds several.
