@@ -54,7 +54,7 @@ void run_hooks(const Tensor& leaf) {
 
 std::shared_ptr<Node> make_accumulate_grad(const Tensor& leaf) {
   auto node = std::make_shared<Node>("AccumulateGrad", kLeafSequence);
-  node->outputs.push_back({leaf.shape(), leaf.dtype(), leaf.device()});
+  node->outputs.push_back(info_of(leaf));
   auto& grad_hooks = leaf.autograd_meta()->grad_hooks;
   if (!grad_hooks) grad_hooks = std::make_shared<GradHooks>();
   node->grad_hooks.emplace_back(0, grad_hooks);

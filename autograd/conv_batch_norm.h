@@ -20,7 +20,9 @@ struct BatchNormTensors {
 // fuses_batch_norm() says so, and otherwise calls the two.
 //
 // If x is the output of such a node, its gradient is rectified and summed while it is computed.
-// This needs the last gradient to reach that node, and no hook that would see it.
+// This needs the last gradient to reach that node, and no hook that would see it. A device's kernel
+// may sum in another order than batch norm's own. Then hooks, recomputation (nn/recompute.h), and
+// grad() instead of backward(), may change a gradient's last bits.
 Tensor conv2d_batch_norm(const Tensor& x, const Tensor& w, const BatchNormTensors& tensors,
                          const Conv2dOptions& conv = {}, const BatchNormOptions& options = {});
 

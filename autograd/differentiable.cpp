@@ -34,8 +34,7 @@ void detail::record(const char* name, std::span<const Tensor> inputs,
   node->next.reserve(inputs.size());
   for (const Tensor& input : inputs) node->next.push_back(input ? gradient_edge(input) : Edge{});
   node->outputs.reserve(outputs.size());
-  for (const Tensor& output : outputs)
-    node->outputs.push_back({output.shape(), output.dtype(), output.device()});
+  for (const Tensor& output : outputs) node->outputs.push_back(info_of(output));
   node->backward = std::move(backward);
   for (size_t i = 0; i < outputs.size(); ++i) {
     AutogradMeta& meta = autograd_meta(outputs[i]);

@@ -70,6 +70,7 @@ class BackwardPass {
   void add_final_callback(std::function<void()> callback);
   bool accumulates() const { return request_.capture.empty(); }
   Tensor take_waiting(const Edge& edge, const Tensor& like);
+  Node* completed_by(const Edge& edge);
 
  private:
   // The ready nodes of one device: a heap with the newest on top.
@@ -265,16 +266,7 @@ Gradients BackwardPass::run_node(const std::shared_ptr<Node>& ready) {
   for (size_t i = 0; i < grads.size(); ++i) {
     const Edge& edge = node.next[i];
     if (!edge.node || !grads[i]) continue;
-    const OutputInfo& input = edge.node->outputs[edge.output];
-    CHECK_AS(ShapeError, grads[i].shape() == input.shape, "backward of ", node.name,
-             ": the gradient of input ", i, " has shape ", grads[i].shape(), ", expected ",
-             input.shape);
-    CHECK_AS(DTypeError, grads[i].dtype() == input.dtype, "backward of ", node.name,
-             ": the gradient of input ", i, " has dtype ", grads[i].dtype(), ", expected ",
-             input.dtype);
-    CHECK_AS(DeviceError, grads[i].device() == input.device, "backward of ", node.name,
-             ": the gradient of input ", i, " is on ", grads[i].device(), ", expected ",
-             input.device);
+    check_gradient(grads[i], edge.node->outputs[edge.output], node.name, static_cast<int>(i));
   }
   return grads;
 }
@@ -316,6 +308,14 @@ Tensor BackwardPass::take_waiting(const Edge& edge, const Tensor& like) {
   return alike ? std::exchange(received[edge.output], Tensor()) : Tensor();
 }
 
+Node* BackwardPass::completed_by(const Edge& edge) {
+  std::lock_guard lock(mutex_);
+  const auto& [pass, dependencies, received] = progress_of(*edge.node);
+  const bool complete =
+      accumulates() && dependencies == 1 && (received.empty() || !received[edge.output]);
+  return complete ? edge.node.get() : nullptr;
+}
+
 void BackwardPass::add_final_callback(std::function<void()> callback) {
   std::lock_guard lock(mutex_);
   final_callbacks_.push_back(std::move(callback));
@@ -335,26 +335,21 @@ Tensor take_waiting_gradient(size_t input, const Tensor& like) {
   return current_pass->take_waiting(current_node->next[input], like);
 }
 
+Node* completed_by(size_t input) { return current_pass->completed_by(current_node->next[input]); }
+
 bool pass_accumulates() { return current_pass && current_pass->accumulates(); }
 
 Tensor first_gradient(const char* name, const Tensor& output, const Tensor& given) {
   CHECK(output.defined() && output.requires_grad(), name,
         ": the tensor does not depend on any leaf that requires grad; "
         "mark one with set_requires_grad()");
-  const Shape& shape = output.shape();
   if (!given) {
-    CHECK_AS(ShapeError, output.numel() == 1, name, ": the tensor has shape ", shape,
+    CHECK_AS(ShapeError, output.numel() == 1, name, ": the tensor has shape ", output.shape(),
              ", expected one element (a loss); "
              "pass the gradient of the loss with respect to it otherwise");
     return ones_like(output);
   }
-  CHECK_AS(ShapeError, given.shape() == shape, name, ": the gradient has shape ", given.shape(),
-           ", the tensor ", shape, ", expected equal shapes");
-  CHECK_AS(DTypeError, given.dtype() == output.dtype(), name, ": the gradient has dtype ",
-           given.dtype(), ", the tensor ", output.dtype(), ", expected equal dtypes");
-  CHECK_AS(DeviceError, given.device() == output.device(), name, ": the gradient is on ",
-           given.device(), ", the tensor on ", output.device(),
-           ", expected one device; move with to(x, device)");
+  check_gradient(given, info_of(output), name);
   return given;
 }
 

@@ -1,6 +1,6 @@
 #include "ringgrad/autograd/grad_hooks.h"
 
-#include "ringgrad/core/base/check.h"
+#include "ringgrad/autograd/graph.h"
 
 namespace ringgrad {
 
@@ -10,11 +10,7 @@ Tensor GradHooks::run(Tensor grad) const {
   for (const auto& [id, hook] : registered) {
     const Tensor replaced = hook(grad);
     if (!replaced) continue;
-    CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype() &&
-              replaced.device() == grad.device(),
-          "register_hook: a hook returned a gradient of shape ", replaced.shape(), ", ",
-          replaced.dtype(), ", on ", replaced.device(), ", expected ", grad.shape(), ", ",
-          grad.dtype(), ", on ", grad.device());
+    check_gradient(replaced, info_of(grad), "a hook of register_hook");
     grad = replaced;
   }
   return grad;

@@ -93,15 +93,22 @@ const Tensor& Tensor::set_requires_grad(Flag value) const {
 
 Tensor Tensor::grad() const { return autograd_meta() ? autograd_meta()->grad : Tensor(); }
 
+void check_gradient(const Tensor& gradient, const OutputInfo& tensor, const char* operation,
+                    int input) {
+  const auto whose = [&] {
+    return input < 0 ? str(operation, ": the gradient")
+                     : str("backward of ", operation, ": the gradient of input ", input);
+  };
+  CHECK_AS(ShapeError, gradient.shape() == tensor.shape, whose(), " has shape ", gradient.shape(),
+           ", expected ", tensor.shape);
+  CHECK_AS(DTypeError, gradient.dtype() == tensor.dtype, whose(), " has dtype ", gradient.dtype(),
+           ", expected ", tensor.dtype);
+  CHECK_AS(DeviceError, gradient.device() == tensor.device, whose(), " is on ", gradient.device(),
+           ", expected ", tensor.device, "; to(x, device) moves it");
+}
+
 void Tensor::set_grad(const Tensor& grad) const {
-  if (grad) {
-    CHECK_AS(ShapeError, grad.shape() == shape(), "set_grad: the gradient has shape ", grad.shape(),
-             ", the tensor has ", shape(), ", expected equal shapes");
-    CHECK_AS(DTypeError, grad.dtype() == dtype(), "set_grad: the gradient has dtype ", grad.dtype(),
-             ", the tensor has ", dtype(), ", expected equal dtypes");
-    CHECK_AS(DeviceError, grad.device() == device(), "set_grad: the gradient is on ", grad.device(),
-             ", the tensor on ", device(), ", expected the same device");
-  }
+  if (grad) check_gradient(grad, info_of(*this), "set_grad");
   // Other gradients will be added to this one in place, so it is an array of its own.
   Tensor own = grad && !grad.is_leaf() ? grad.detach() : grad;
   if (own && (own.is_channel_blocked() || has_internal_overlap(own))) own = as_contiguous(own);

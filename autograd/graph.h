@@ -40,6 +40,12 @@ struct OutputInfo {
   Device device;
 };
 
+inline OutputInfo info_of(const Tensor& x) { return {x.shape(), x.dtype(), x.device()}; }
+// Throws Error unless the gradient has its tensor's shape, dtype and device. With `input` the
+// message says that the operation's backward returned the gradient for that input.
+void check_gradient(const Tensor& gradient, const OutputInfo& tensor, const char* operation,
+                    int input = -1);
+
 struct Node {
   // A name such as "conv2d" for messages, traces and graph printing.
   const char* name;

@@ -288,7 +288,7 @@ captured_is_eager() {
   export RINGGRAD_CACHE_DIR="$out/runs/cache"
   if wants tests; then
     tests 420 op &
-    tests 120 cuda_matmul cuda_conv2d cuda_conv2d_hopper cuda_kernels any_device_kernels scalar random_integers dtype_ranges cuda_errors \
+    tests 120 cuda_matmul cuda_conv2d cuda_conv2d_hopper cuda_conv2d_sums cuda_kernels any_device_kernels scalar random_integers dtype_ranges cuda_errors \
       cuda_ladders cuda_launches autotune &
     tests 120 cuda_training cuda_capture waiting_gradient cuda_layout grad_scaler cuda_data_parallel cuda_nccl \
       cuda_nccl_ring cuda_nccl_training cuda_nccl_capture cuda_nccl_faults &

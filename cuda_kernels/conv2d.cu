@@ -196,6 +196,12 @@ Tensor aligned(const Tensor& images) {
   return copy;
 }
 
+// Returns true if Hopper's step is expected to be the fastest. For few channels its tiles would be
+// half empty.
+bool hopper_is_fastest(const ConvProblem& p) {
+  return prefers_hopper(p) && !(shared_image_supports(p) && p.w[0] * p.w[1] <= 32 * 64);
+}
+
 // Returns the highest step that applies to the images' present layout.
 ConvStep fastest(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
                  const Conv2dOptions& o) {
@@ -203,11 +209,8 @@ ConvStep fastest(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& 
     return ConvStep::FirstLayer;
   if (!images_in_chunks(x, w, y, o)) return ConvStep::ImplicitGemm;
   const ConvProblem problem = conv_problem(pass, x, w, y, o);
-  const bool shared = shared_image_supports(problem);
-  // Tiles of Hopper's products would be half empty.
-  if (shared && w.shape()[0] * w.shape()[1] <= 32 * 64) return ConvStep::SharedImage;
-  if (is_hopper(x.device()) && prefers_hopper(problem)) return ConvStep::Hopper;
-  return shared ? ConvStep::SharedImage : ConvStep::TensorCores;
+  if (is_hopper(x.device()) && hopper_is_fastest(problem)) return ConvStep::Hopper;
+  return shared_image_supports(problem) ? ConvStep::SharedImage : ConvStep::TensorCores;
 }
 
 void conv2d_cuda(Stream stream, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -247,19 +250,19 @@ void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& 
 
 // ---- with sums for the batch norm beside it -----------------------------------------------------
 
+// A block sums the same channels in all its tiles, so that many channels at most.
+bool few_enough_to_sum(const Shape& w) { return w[0] <= 4096 && w[1] <= 4096; }
+
 // By a model, not yet measured: the sums cost less than the pass over memory that they replace.
 bool fuses(Device device, const ConvProblem& p) {
   const Provider provider = preferred_provider(DeviceType::CUDA);
   return provider != Provider::Vendor && provider != Provider::Reference && is_hopper(device) &&
-         prefers_hopper(p);
+         few_enough_to_sum(p.w) && hopper_is_fastest(p);
 }
 
-// A block sums the same channels in all its tiles, so that many channels at most.
-constexpr int64_t kMostSummed = 4096;
 bool sums(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
           const Conv2dOptions& o) {
-  return images_in_chunks(x, w, y, o) && w.shape()[0] <= kMostSummed &&
-         w.shape()[1] <= kMostSummed && is_hopper(x.device()) &&
+  return images_in_chunks(x, w, y, o) && few_enough_to_sum(w.shape()) && is_hopper(x.device()) &&
          hopper_conv(conv_problem(pass, x, w, y, o)) != HopperConv::None;
 }
 

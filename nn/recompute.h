@@ -9,7 +9,9 @@
 // The gradients have the same bits as without recomputation. The graph, the hooks and the order in
 // which gradients become complete are those of the first run. The second run only restores the
 // tensors that backward reads. It draws the first run's random numbers, uses its autocast and its
-// kernels' provider, and does not change batch norm's running statistics.
+// kernels' provider, and does not change batch norm's running statistics. On a Hopper GPU the
+// last bits of gradients may differ: a convolution that begins a part does not sum for the batch
+// norm before it (autograd/conv_batch_norm.h).
 #pragma once
 
 #include <functional>

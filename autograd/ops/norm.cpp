@@ -79,7 +79,7 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 
 // Note [Why batch norm is a pass of its own]
 // On Hopper the convolutions beside batch norm sum for it (autograd/conv_batch_norm.h). For the CPU
-// this was tried: convolutions convolutions that normalise and rectify their input and sum their
+// this was tried: convolutions that normalise and rectify their input and sum their
 // output, at no measurable cost. A node "convolution of a normalised input" would use them if no
 // residual is added: y would never be written, and memory would be crossed six times instead of
 // eight. But batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its

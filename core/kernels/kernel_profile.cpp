@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
@@ -35,6 +36,10 @@ double operations_of(const ObservedCall& call) {
     return convolution_operations(tensor(1), tensor(2));
   if (&call.kernel == &kernels::conv2d_backward_weight)
     return convolution_operations(tensor(1), tensor(0));
+  if (&call.kernel == &kernels::conv2d_batch_stats)
+    return convolution_operations(tensor(0), tensor(4));
+  if (&call.kernel == &kernels::conv2d_backward_batch_sums)
+    return convolution_operations(tensor(3), tensor(4));
   if (&call.kernel == &kernels::matmul)
     return 2.0 * static_cast<double>(tensor(0).numel()) * static_cast<double>(tensor(1).size(2));
   return 0;
@@ -48,7 +53,10 @@ std::string plan_of(const ObservedCall& call) {
   if (!options || preferred_provider(device.type) != Provider::Native) return "";
   const auto [pass, x, w, y] = [&]() -> std::tuple<ConvPass, int, int, int> {
     if (&call.kernel == &kernels::conv2d) return {ConvPass::Forward, 1, 2, 0};
+    if (&call.kernel == &kernels::conv2d_batch_stats) return {ConvPass::Forward, 3, 4, 0};
     if (&call.kernel == &kernels::conv2d_backward_input) return {ConvPass::BackwardInput, 0, 2, 1};
+    if (&call.kernel == &kernels::conv2d_backward_batch_sums)
+      return {ConvPass::BackwardInput, 0, 4, 3};
     return {ConvPass::BackwardWeight, 2, 0, 1};
   }();
   return name(layout_policy(device).conv2d(

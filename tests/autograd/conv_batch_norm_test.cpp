@@ -1,34 +1,24 @@
 // A convolution and its batch norm as one node, and the gradients that the node after it sums for
 // it: both have the bits of two nodes. On the CPU the kernels work in steps.
 #include "ringgrad/autograd/conv_batch_norm.h"
+#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/grad_hooks.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
-#include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/tests/kernels/cpu_kernels.h"
+#include "ringgrad/tests/kernels/fusion_guard.h"
 
 namespace ringgrad::test::conv_batch_norm_test {
 
 namespace {
 
 using Values = std::vector<double>;
-
-class FusionGuard {
- public:
-  FusionGuard(Fusion statistics, Fusion gradients) {
-    conv_batch_norm_fusions = {statistics, gradients};
-  }
-  ~FusionGuard() { conv_batch_norm_fusions = before_; }
-  FusionGuard(const FusionGuard&) = delete;
-
- private:
-  const ConvBatchNormFusions before_ = conv_batch_norm_fusions;
-};
 
 struct Result {
   std::vector<Values> bits;
@@ -158,6 +148,110 @@ TEST_CASE("sums of a gradient that is not complete are computed again", "[quick]
     return std::vector<Values>{values(w.grad()), values(weight.grad())};
   };
   CHECK(gradients(Fusion::Always) == gradients(Fusion::Never));
+}
+
+namespace {
+
+struct Leaves {
+  Tensor x = random_tensor({2, 16, 4, 4}, DType::Float32, 1);
+  Tensor w = Tensor(random_tensor({16, 16, 3, 3}, DType::Float32, 2)).set_requires_grad();
+  Tensor weight = Tensor(random_tensor({16}, DType::Float32, 3)).set_requires_grad();
+
+  Tensor layer(const Tensor& in) const {
+    return conv2d_batch_norm(in, w, {weight}, {.padding = 1}, {.activation = Activation::Relu});
+  }
+};
+
+int count(const KernelProfile& profile, const std::string& kernel) {
+  const std::vector<KernelCall> calls = profile.calls();
+  return static_cast<int>(std::count_if(
+      calls.begin(), calls.end(), [&](const KernelCall& call) { return call.kernel == kernel; }));
+}
+
+}  // namespace
+
+TEST_CASE("sums that a pass has left when it threw are not used", "[quick]") {
+  const auto gradient = [](Fusion fusion) {
+    const FusionGuard guard(Fusion::Always, fusion);
+    const Leaves l;
+    const Tensor y = l.layer(l.x);
+    const Tensor w = Tensor(random_tensor({16, 16, 3, 3}, DType::Float32, 4)).set_requires_grad();
+    w.register_hook([](const Tensor&) -> Tensor { throw Error("no more of this"); });
+    const Tensor z = conv2d_batch_norm(y, w, {}, {.padding = 1}, {.activation = Activation::Relu});
+    const auto zero_gradient = [&] {
+      Tensor(l.weight).set_grad(zeros({16}));
+      zeros_known({l.weight});
+    };
+    zero_gradient();
+    const KernelProfile profile;
+    CHECK_THROWS_AS(sum(z).backward(), Error);
+    CHECK(count(profile, "conv2d_backward_batch_sums") == (fusion == Fusion::Always));
+    zero_gradient();
+    sum(mul(y, y)).backward();
+    return values(l.weight.grad());
+  };
+  CHECK(gradient(Fusion::Always) == gradient(Fusion::Never));
+}
+
+TEST_CASE("a hook that has been removed sees nothing", "[quick]") {
+  const FusionGuard guard(Fusion::Always, Fusion::Always);
+  const Leaves l;
+  const Tensor y = l.layer(l.x);
+  y.register_hook([](const Tensor&) { return Tensor(); }).remove();
+  const KernelProfile profile;
+  sum(l.layer(y)).backward();
+  CHECK(count(profile, "conv2d_backward_batch_sums") == 1);
+}
+
+// conv2d() keeps its images for the gradient of its weights only.
+TEST_CASE("frozen weights of a convolution keep no images", "[quick]") {
+  const FusionGuard guard(Fusion::Always, Fusion::Always);
+  Leaves l;
+  l.w.set_requires_grad(false);
+  const Tensor x = mul(l.x.set_requires_grad(), 2);
+  const KernelProfile profile;
+  const Tensor y = l.layer(x);
+  CHECK(count(profile, "conv2d_batch_stats") == 0);
+  kernels::fill(x.detach(), 0);
+  begin_write("the test", x.detach());
+  sum(y).backward();
+}
+
+TEST_CASE("weights that changed after a first layer do not matter", "[quick]") {
+  const FusionGuard guard(Fusion::Always, Fusion::Always);
+  const Leaves l;
+  const Tensor y = l.layer(l.x);
+  begin_write("the test", l.w.detach());
+  sum(y).backward();
+  CHECK(l.w.grad().defined());
+}
+
+TEST_CASE("autocast casts the input once", "[quick]") {
+  const Leaves l;
+  const auto casts = [&](const auto& f) {
+    const AutocastGuard autocast(DType::BFloat16);
+    const KernelProfile profile;
+    f();
+    return count(profile, "copy");
+  };
+  const int two = casts([&] {
+    batch_norm(conv2d(l.x, l.w, {}, {.padding = 1}), l.weight, {}, {}, {},
+               {.activation = Activation::Relu});
+  });
+  CHECK(two > 0);
+  CHECK(casts([&] { l.layer(l.x); }) == two);
+}
+
+TEST_CASE("a profile names the convolution in the kernel that also sums", "[quick]") {
+  const ProviderGuard ours(Provider::Native);
+  const FusionGuard guard(Fusion::Always, Fusion::Always);
+  const Leaves l;
+  const KernelProfile profile;
+  sum(l.layer(l.layer(l.x))).backward();
+  for (const KernelCall& call : profile.calls())
+    if (const std::string kernel = call.kernel;
+        kernel == "conv2d_batch_stats" || kernel == "conv2d_backward_batch_sums")
+      CHECK(call.plan == "Winograd F(4, 3)");
 }
 
 TEST_CASE("a convolution and its batch norm refuse what the two refuse", "[quick]") {

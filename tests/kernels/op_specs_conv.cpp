@@ -3,7 +3,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels/conv_batch_norm.h"
+#include "ringgrad/tests/kernels/fusion_guard.h"
 #include "ringgrad/tests/kernels/op_spec.h"
 
 namespace ringgrad::test {
@@ -45,11 +45,7 @@ OpSpec normalized_conv(const std::string& name, const Conv2dOptions& o,
   spec.kernels = {"conv2d_batch_stats", "batch_norm_apply", "batch_norm_backward",
                   "conv2d_backward_input", "conv2d_backward_weight"};
   spec.run = [o](const Tensors& in) {
-    struct Everywhere {
-      ConvBatchNormFusions before =
-          std::exchange(conv_batch_norm_fusions, {Fusion::Always, Fusion::Always});
-      ~Everywhere() { conv_batch_norm_fusions = before; }
-    } const everywhere;
+    const FusionGuard everywhere(Fusion::Always, Fusion::Always);
     const Tensor y =
         conv2d_batch_norm(in[0], in[1], {in[2], in[3]}, o,
                           {.eps = 1e-2,

@@ -12,7 +12,7 @@
 //   batch norm's gradient            read g, read y, bits,        read g, read y, write
 //                                    write, (write residual's)
 //
-// So a layer crosses memory twice less, and a layer with a residual three times.
+// So a layer makes two passes over memory fewer, and a layer with a residual three.
 #include "ringgrad/autograd/conv_batch_norm.h"
 
 #include "ringgrad/autograd/autocast.h"
@@ -20,6 +20,8 @@
 #include "ringgrad/autograd/ops/batch_norm.h"
 #include "ringgrad/autograd/ops/conv.h"
 #include "ringgrad/autograd/ops/further/common.h"
+#include "ringgrad/core/kernels/autotune.h"
+#include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/core/kernels/conv_batch_norm.h"
 
 namespace ringgrad {
@@ -51,29 +53,32 @@ class ConvBatchNormBackward {
         var_(save(f.var, kSavedConstant)),
         weight_(save(f.inputs[kWeight], kWeight)),
         filters_(wants_grad(f.inputs[kX]) ? f.filters : Tensor()),
+        w_shape_(f.inputs[kW].shape()),
+        w_dtype_(f.inputs[kW].dtype()),
         conv_(f.conv),
         eps_(f.eps),
         w_home_(f.inputs[kW]),
         weight_home_(f.inputs[kWeight]),
-        bias_home_(f.inputs[kBias]),
-        before_(gradient_edge(f.inputs[kX]).node) {
+        bias_home_(f.inputs[kBias]) {
     for (int i = 0; i < kInputs; ++i) wants_[i] = wants_grad(f.inputs[i]);
   }
 
   Gradients operator()(std::span<const Tensor> dys) {
-    const Sums sums = std::exchange(sums_, {});
+    Sums sums = std::exchange(sums_, {});
+    // Another gradient has been added since, or the pass that left them has thrown.
+    if (sums.g && !sums.g.is_same(dys[0])) sums = {};
     if (grad_enabled()) return with_history(dys[0]);
     const Tensor& y = y_.get();
     const Tensor g = to_layout(dys[0], y.layout());
     const auto [sum_dy, sum_dy_xhat] = sums.g ? std::pair(sums.dy, sums.dy_xhat) : homes();
     const Tensor dy = empty_like(y);
     Tensor dresidual;
-    if (sums.g.defined() && sums.g.is_same(dys[0])) {
+    if (sums.g) {
       kernels::batch_norm_backward_apply(dy, {}, g, y, {}, mean_.get(), var_.get(), weight_.get(),
                                          sum_dy, sum_dy_xhat, eps_,
                                          static_cast<double>(y.numel() / y.size(1)));
       if (wants_[kResidual]) dresidual = g;
-    } else {  // another gradient has been added since, or nobody has summed this one
+    } else {
       if (wants_[kResidual]) dresidual = empty_like(y);
       kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dy, dresidual, g, y, out_.get(),
                                    mean_.get(), var_.get(), weight_.get(), eps_);
@@ -85,7 +90,7 @@ class ConvBatchNormBackward {
     all[kResidual] = dresidual;
     if (wants_[kW]) {
       all[kW] = w_home_.claim();
-      if (!all[kW]) all[kW] = empty(w_.get().shape(), {w_.get().dtype(), dy.device()});
+      if (!all[kW]) all[kW] = empty(w_shape_, {w_dtype_, dy.device()});
       kernels::conv2d_backward_weight(all[kW], dy, x_.get(), conv_);
     }
     return all;
@@ -104,15 +109,42 @@ class ConvBatchNormBackward {
     return {bias_home_.claim_or_empty(mean_.get()), weight_home_.claim_or_empty(mean_.get())};
   }
 
-  // Returns the node before, if its gradient is complete with dx and only that node sees it.
-  ConvBatchNormBackward* node_before(const Tensor& dx, const Tensor& dy) const {
-    const std::shared_ptr<Node> node = before_.lock();
-    if (!node || !pass_accumulates() || node->progress.dependencies != 1) return nullptr;
-    if (!node->grad_hooks.empty() || !node->seen.empty()) return nullptr;
+  // Returns the node before, if its gradient is complete with dx, only that node sees it, and it
+  // is faster to sum it here.
+  ConvBatchNormBackward* node_before(const Tensor& dx, const Tensor& dy,
+                                     const Tensor& waiting) const {
+    Node* const node = completed_by(kX);
+    if (!node || has_hooks(*node) || !node->seen.empty()) return nullptr;
     auto* const before = node->backward.target<ConvBatchNormBackward>();
     if (!before || before->y_.get().layout() != dx.layout()) return nullptr;
     const ConvProblem problem = conv_problem(ConvPass::BackwardInput, dx, w_.get(), dy, conv_);
-    return fuses_batch_norm(dx.device(), problem) ? before : nullptr;
+    return fuses_batch_norm(dx.device(), problem) && !vendor_is_preferred(dx, dy, waiting)
+               ? before
+               : nullptr;
+  }
+
+  static bool has_hooks(const Node& node) {
+    return std::any_of(node.grad_hooks.begin(), node.grad_hooks.end(),
+                       [](const auto& output) { return !output.second->hooks.empty(); });
+  }
+
+  // The vendor sums nothing. Where its dx is faster than ours without sums, dx is left to it.
+  bool vendor_is_preferred(const Tensor& dx, const Tensor& dy, const Tensor& waiting) const {
+    const DeviceType device = dx.device().type;
+    const auto& kernel = kernels::conv2d_backward_input;
+    if (preferred_provider(device) != Provider::Fastest || !kernel.has(device, Provider::Vendor))
+      return false;
+    const auto run = [&](Stream stream, Provider provider) {
+      const StreamGuard on(stream);
+      const ProviderGuard by(provider);
+      kernel(dx, dy, filters_, waiting, conv_);
+      return true;
+    };
+    return vendor_is_faster(
+        current_stream(dx.device()),
+        call_signature(kernel.name(), dx, dy, filters_, waiting, conv_),
+        [&](Stream stream) { run(stream, Provider::Native); },
+        [&](Stream stream) { return run(stream, Provider::Vendor); });
   }
 
   Tensor input_gradient(const Tensor& dy) const {
@@ -120,7 +152,7 @@ class ConvBatchNormBackward {
     (void)w_.get();  // throws if it was modified since
     Tensor dx = empty(x.shape(), dy.options());
     const Tensor waiting = take_waiting_gradient(kX, dx);
-    if (ConvBatchNormBackward* const before = node_before(dx, dy)) {
+    if (ConvBatchNormBackward* const before = node_before(dx, dy, waiting)) {
       const auto [sum_dy, sum_dy_xhat] = before->homes();
       kernels::conv2d_backward_batch_sums(dx, sum_dy, sum_dy_xhat, dy, filters_, waiting,
                                           before->y_.get(), before->out_.get(), before->mean_.get(),
@@ -152,27 +184,31 @@ class ConvBatchNormBackward {
   SavedTensor var_;
   SavedTensor weight_;
   Tensor filters_;
+  Shape w_shape_;
+  DType w_dtype_;
   Conv2dOptions conv_;
   double eps_;
   GradientHome w_home_;
   GradientHome weight_home_;
   GradientHome bias_home_;
-  std::weak_ptr<Node> before_;
   bool wants_[kInputs];
   Sums sums_;
 };
 
-// Returns true if conv2d() takes these, and batch_norm() its result. If not, they say why.
+// Returns true if conv2d() takes these, and batch_norm() its result. If not, they say why. Without
+// a gradient of w two nodes keep less: conv2d() then saves no images.
 bool may_be_one(const Tensor& x, const Tensor& w, const Conv2dOptions& conv,
                 const BatchNormOptions& options) {
-  if (!options.training || options.max_pool || !x || !w || x.dim() != 4 || w.dim() != 4)
+  if (!options.training || options.max_pool || !x || !w || x.dim() != 4 || w.dim() != 4 ||
+      (grad_enabled() && !w.requires_grad()))
     return false;
+  check_conv_geometry("conv2d", x.shape(), w.shape(), conv.stride, conv.padding, conv.dilation,
+                      conv.groups);
   const auto fits = [](int64_t image, int64_t taps, int64_t padding, int64_t dilation) {
     return taps > 0 && image + 2 * padding > dilation * (taps - 1);
   };
-  return conv.groups >= 1 && x.size(1) == w.size(1) * conv.groups && w.size(0) % conv.groups == 0 &&
-         x.numel() > 0 && w.numel() > 0 &&
-         fits(x.size(2), w.size(2), conv.padding.h, conv.dilation.h) &&
+  return x.size(1) == w.size(1) * conv.groups && w.size(0) % conv.groups == 0 && x.numel() > 0 &&
+         w.numel() > 0 && fits(x.size(2), w.size(2), conv.padding.h, conv.dilation.h) &&
          fits(x.size(3), w.size(3), conv.padding.w, conv.dilation.w);
 }
 
@@ -180,14 +216,12 @@ bool may_be_one(const Tensor& x, const Tensor& w, const Conv2dOptions& conv,
 
 Tensor conv2d_batch_norm(const Tensor& x_, const Tensor& w_, const BatchNormTensors& tensors,
                          const Conv2dOptions& conv, const BatchNormOptions& options) {
-  const auto two_nodes = [&] {
-    return batch_norm(conv2d(x_, w_, {}, conv), tensors.weight, tensors.bias, tensors.running_mean,
-                      tensors.running_var, options);
-  };
-  if (!may_be_one(x_, w_, conv, options)) return two_nodes();
-  check_conv_geometry("conv2d", x_.shape(), w_.shape(), conv.stride, conv.padding, conv.dilation,
-                      conv.groups);
   const Tensor given = autocast(x_);
+  const auto two_nodes = [&] {
+    return batch_norm(conv2d(given, w_, {}, conv), tensors.weight, tensors.bias,
+                      tensors.running_mean, tensors.running_var, options);
+  };
+  if (!may_be_one(given, w_, conv, options)) return two_nodes();
   const Device device = given.device();
   const ConvProblem problem = conv_problem(ConvPass::Forward, given, w_, conv);
   const bool sums_forward = fuses_batch_norm(device, problem);
