@@ -11,9 +11,10 @@ namespace ringgrad::optim {
 namespace {
 
 std::mutex sharing_mutex;
-// By parameter. It is never destroyed, because optimizers may be global.
-std::map<const AutogradMeta*, Optimizer*>& sharing =
-    *new std::map<const AutogradMeta*, Optimizer*>();
+// By parameter; the last of several optimizers counts. The map is never destroyed, because
+// optimizers may be global.
+std::map<const AutogradMeta*, std::vector<Optimizer*>>& sharing =
+    *new std::map<const AutogradMeta*, std::vector<Optimizer*>>();
 
 }  // namespace
 
@@ -31,14 +32,14 @@ void Optimizer::share(std::shared_ptr<const StepShare> share) {
   }
   shares_.reset();
   const std::lock_guard lock(sharing_mutex);
-  for (const auto& parameter : parameters) sharing[parameter.get()] = this;
-  // Another optimizer may have taken its place since.
+  for (const auto& parameter : parameters) sharing[parameter.get()].push_back(this);
   shares_ = {this, [parameters](void* self) {
                const std::lock_guard at_the_end(sharing_mutex);
-               for (const auto& parameter : parameters)
-                 if (const auto found = sharing.find(parameter.get());
-                     found != sharing.end() && found->second == self)
-                   sharing.erase(found);
+               for (const auto& parameter : parameters) {
+                 const auto found = sharing.find(parameter.get());
+                 std::erase(found->second, self);
+                 if (found->second.empty()) sharing.erase(found);
+               }
              }};
 }
 
@@ -51,11 +52,13 @@ std::vector<Optimizer*> sharing_optimizers(const char* name,
     if (!parameter.defined() || !parameter.is_leaf()) continue;
     const auto found = sharing.find(parameter.autograd_meta().get());
     if (found == sharing.end()) continue;
-    if (met[found->second]++ == 0) optimizers.push_back(found->second);
+    Optimizer* const last = found->second.back();
+    if (met[last]++ == 0) optimizers.push_back(last);
   }
   for (const auto& [optimizer, count] : met) {
-    const auto all = std::count_if(sharing.begin(), sharing.end(),
-                                   [&](const auto& entry) { return entry.second == optimizer; });
+    const auto all = std::count_if(sharing.begin(), sharing.end(), [&](const auto& entry) {
+      return entry.second.back() == optimizer;
+    });
     CHECK(static_cast<size_t>(all) == count, name, ": ", count, " of the ", all,
           " parameters of an optimizer whose steps ranks share; no rank has a parameter's whole "
           "gradient, so give all of them at once");
