@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad launch` where its surroundings are odd: program_launch_test.py PATH_TO_RINGGRAD [test names]."""
 
-import os, pathlib, resource, shutil, signal, socket, subprocess, sys, time, unittest
+import os, pathlib, resource, select, shutil, signal, socket, subprocess, sys, time, unittest
 
 from program_case import PROGRAM, ProgramCase, write_tiny
 
@@ -107,6 +107,22 @@ class Launch(ProgramCase):
         os.close(reading)
         child.communicate(timeout=60)
         self.assertEqual(child.returncode, 128 + signal.SIGTERM)
+
+    def test_errors_are_passed_on_while_the_output_waits_for_its_reader(self):
+        reading, writing = self.full_pipe()
+        words = "[ $RANK = 0 ] && exec yes; sleep 1; while echo heard >&2; do sleep 0.1; done"
+        child = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", "sh", "-c", words], stdout=writing, stderr=subprocess.PIPE,
+                                 env={**os.environ, "RINGGRAD_TIMEOUT": "300"})
+        os.close(writing)
+        self.addCleanup(child.kill)
+        said = b""
+        while b"heard" not in said:
+            self.assertTrue(select.select([child.stderr], [], [], 30)[0], said)
+            said += os.read(child.stderr.fileno(), 4096)
+        child.send_signal(signal.SIGINT)
+        os.close(reading)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 128 + signal.SIGINT)
 
     # ---- signals -----------------------------------------------------------------------------------------------------
 
