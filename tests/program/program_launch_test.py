@@ -110,8 +110,8 @@ class Launch(ProgramCase):
 
     def test_errors_are_passed_on_while_the_output_waits_for_its_reader(self):
         reading, writing = self.full_pipe()
-        words = "[ $RANK = 0 ] && exec yes; sleep 1; while echo heard >&2; do sleep 0.1; done"
-        child = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", "sh", "-c", words], stdout=writing, stderr=subprocess.PIPE,
+        words = "case $RANK in 0) exec sleep 60;; 1) exec yes;; esac; sleep 1; while echo heard >&2; do sleep 0.1; done"
+        child = subprocess.Popen([PROGRAM, "launch", "-n", "3", "--", "sh", "-c", words], stdout=writing, stderr=subprocess.PIPE,
                                  env={**os.environ, "RINGGRAD_TIMEOUT": "300"})
         os.close(writing)
         self.addCleanup(child.kill)
