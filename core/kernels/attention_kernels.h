@@ -1,5 +1,5 @@
 // THE CONTRACT of attention without the matrix of its weights. The rules are those of
-// core/kernels.h.
+// core/kernels/classifier_kernels.h.
 #pragma once
 
 #include "ringgrad/core/kernels/kernel.h"

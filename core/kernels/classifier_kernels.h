@@ -1,5 +1,28 @@
-// The kernels that train a convolutional image classifier. They are part of the contract;
-// core/kernels.h states its rules.
+// The kernels that train a convolutional image classifier, and the rules that hold for all kernels.
+// They are part of THE CONTRACT: core/kernels.h has the others that a device must provide.
+//
+// Rules for all kernels
+//   * Outputs come first and are allocated by the caller. All tensors are on one device, except in
+//     copies.
+//   * Shapes are in brackets. "Row-wise" kernels take contiguous [N, C]; the caller has moved the
+//     dimension to the end.
+//   * In elementwise kernels every tensor has the same shape (the caller expands it: stride 0). It
+//     also has the same dtype unless the kernel says otherwise. Either strides are arbitrary, or
+//     all tensors are channel-blocked. An output may be the same array as an input.
+//   * 16-bit floating types are computed and accumulated in float32. Pooling's backward is the
+//     exception: where windows overlap, a pixel's gradients are added one by one in the 16-bit
+//     type, rounded after each.
+//   * float32 sums use float32 partial sums of at most a few thousand terms. They are combined in a
+//     fixed order that does not depend on the number of threads. Matrix products and convolutions
+//     combine their partial sums in float32, too. On some devices they add all terms of an output
+//     one by one, as index_add and scatter_add do.
+//   * kVendorToo marks kernels that a vendor's library may implement as well. Autotuning runs both
+//     implementations to see which is faster. So no output may be an input or be read. If an
+//     argument breaks this rule, when_timed() gives its replacement. Max pooling is not marked,
+//     because libraries store the maximum's position in their own formats.
+//   * Tensors without elements are allowed everywhere. The callers (autograd/ops) have validated
+//     shapes and dtypes. Kernels only ASSERT, and throw DTypeError if they do not support a dtype.
+//   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
 #include "ringgrad/core/kernels/augmentation.h"

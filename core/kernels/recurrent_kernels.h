@@ -1,5 +1,5 @@
 // THE CONTRACT of recurrent networks: the work on a step's gates after the matrix products. The
-// rules are those of core/kernels.h.
+// rules are those of core/kernels/classifier_kernels.h.
 #pragma once
 
 #include "ringgrad/core/kernels/kernel.h"

@@ -1,6 +1,6 @@
 // Turns a call of ProcessGroup into the Collective that a backend sees.
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/core/overlap.h"
 #include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/process_group.h"
