@@ -60,8 +60,7 @@ void check_no_overlap(const std::vector<Tensor>& parameters) {
     const int64_t bytes = p.flat_numel() * static_cast<int64_t>(itemsize(p.dtype()));
     if (bytes > 0) places.push_back({begin, begin + bytes, &p});
   }
-  std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::ranges::sort(places, {}, &Place::begin);
   for (size_t i = 1; i < places.size(); ++i) {
     const Place& a = places[i - 1];
     const Place& b = places[i];

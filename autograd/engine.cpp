@@ -143,10 +143,7 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
       if (below && seen.insert(below).second) path.push_back({below});
       continue;
     }
-    const bool leads_there =
-        std::any_of(node->next.begin(), node->next.end(),
-                    [&](const Edge& edge) { return on_way_.contains(edge.node.get()); });
-    if (leads_there || captured.contains(node)) on_way_.insert(node);
+    if (runs(*node) || captured.contains(node)) on_way_.insert(node);
     path.pop_back();
   }
 }
@@ -154,8 +151,9 @@ void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
 // Returns true if the node's closure runs. It does not run if the node's gradient is only to be
 // captured.
 bool BackwardPass::runs(const Node& node) const {
-  return accumulates() || std::any_of(node.next.begin(), node.next.end(),
-                                      [&](const Edge& edge) { return is_on_way(edge.node.get()); });
+  return accumulates() || std::ranges::any_of(node.next, [&](const Edge& edge) {
+           return is_on_way(edge.node.get());
+         });
 }
 
 void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
@@ -213,7 +211,7 @@ void BackwardPass::work(Queue& queue) {
   for (;;) {
     queue.not_empty.wait(lock, [&] { return !queue.heap.empty() || unfinished_ == 0 || error_; });
     if (error_ || queue.heap.empty()) break;
-    std::pop_heap(queue.heap.begin(), queue.heap.end(), OlderFirst{});
+    std::ranges::pop_heap(queue.heap, OlderFirst{});
     const std::shared_ptr<Node> node = std::move(queue.heap.back());
     queue.heap.pop_back();
     lock.unlock();
@@ -246,9 +244,7 @@ Gradients BackwardPass::run_node(const std::shared_ptr<Node>& ready) {
     if (request_.capture[i].node.get() == &node && !grad_outputs.empty())
       request_.captured[i] = grad_outputs[request_.capture[i].output];
   if (!runs(node)) return {};
-  if (std::none_of(grad_outputs.begin(), grad_outputs.end(),
-                   [](const Tensor& g) { return g.defined(); }))
-    return {};
+  if (std::ranges::none_of(grad_outputs, &Tensor::defined)) return {};
   OpScope scope(node.name);
   CHECK(node.backward != nullptr, "backward: the graph of ", node.name,
         " was freed by an earlier backward(), expected one that no backward has used; "
@@ -293,7 +289,7 @@ void BackwardPass::deliver(const Edge& edge, Tensor grad) {
   if (--dependencies > 0) return;
   Queue& queue = queue_of(device_of(node));
   queue.heap.push_back(edge.node);
-  std::push_heap(queue.heap.begin(), queue.heap.end(), OlderFirst{});
+  std::ranges::push_heap(queue.heap, OlderFirst{});
   queue.not_empty.notify_one();
 }
 

@@ -107,7 +107,7 @@ Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
   CHECK_AS(ShapeError, static_cast<int64_t>(values.size()) == shape.numel(),
            "tensor: ", values.size(), " values for shape ", shape, ", expected ", shape.numel());
   Tensor host = empty(shape, {.dtype = dtype_of<T>});
-  std::copy(values.begin(), values.end(), host.data<T>());
+  std::ranges::copy(values, host.data<T>());
   return on_device(host, device);
 }
 

@@ -14,7 +14,7 @@ Shape::Shape(std::initializer_list<Int64> sizes) {
 Shape::Shape(std::span<const int64_t> sizes) {
   CHECK_AS(ShapeError, sizes.size() <= kMaxDims, "shape: ", sizes.size(), " dimensions, at most ",
            kMaxDims, " are supported");
-  std::copy(sizes.begin(), sizes.end(), sizes_.begin());
+  std::ranges::copy(sizes, sizes_.begin());
   dim_ = static_cast<int>(sizes.size());
 }
 
@@ -39,9 +39,7 @@ void Shape::erase(int d) {
   --dim_;
 }
 
-bool Shape::operator==(const Shape& other) const {
-  return std::equal(begin(), end(), other.begin(), other.end());
-}
+bool Shape::operator==(const Shape& other) const { return std::ranges::equal(*this, other); }
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {
   out << '[';

@@ -45,8 +45,7 @@ SafetensorsFile load_weights(const std::string& path) {
   // A network may have a part called "optim" or "model", or consist only of such parts.
   const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModel); };
   const NamedTensors& all = file.tensors;
-  if (std::all_of(all.begin(), all.end(), belongs_to_checkpoint) &&
-      !std::all_of(all.begin(), all.end(), of_model))
+  if (std::ranges::all_of(all, belongs_to_checkpoint) && !std::ranges::all_of(all, of_model))
     file.tensors = without_prefix(all, kModel);
   return file;
 }

@@ -15,8 +15,8 @@ namespace {
 NamedTensors distinct(const NamedTensors& all) {
   NamedTensors kept;
   for (const auto& entry : all)
-    if (std::none_of(kept.begin(), kept.end(),
-                     [&](const auto& other) { return other.second.is_same(entry.second); }))
+    if (std::ranges::none_of(kept,
+                             [&](const auto& other) { return other.second.is_same(entry.second); }))
       kept.push_back(entry);
   return kept;
 }
@@ -83,9 +83,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};
   for (const Child& child : children_)
     for (auto& [below, module] : module_of(child).named_modules()) {
-      const bool listed = std::any_of(all.begin(), all.end(),
-                                      [&](const auto& other) { return other.second == module; });
-      if (!listed)
+      if (!std::ranges::count(all, module, &std::pair<std::string, Module*>::second))
         all.emplace_back(
             child.name.empty() || below.empty() ? child.name + below : child.name + "." + below,
             module);
@@ -118,13 +116,11 @@ void Module::check_name(const std::string& name) const {
   CHECK(!name.empty() && name.find('.') == std::string::npos, "module: '", name,
         "' cannot be a name; expected one without dots");
   const auto among = [&](const Registrations& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const auto& entry) { return entry->name == name; });
+    return std::ranges::any_of(list, [&](const auto& entry) { return entry->name == name; });
   };
-  CHECK(!among(parameters_) && !among(buffers_) &&
-            std::none_of(children_.begin(), children_.end(),
-                         [&](const Child& child) { return child.name == name; }),
-        "module: the name '", name, "' is already registered");
+  CHECK(
+      !among(parameters_) && !among(buffers_) && !std::ranges::count(children_, name, &Child::name),
+      "module: the name '", name, "' is already registered");
 }
 
 std::shared_ptr<Registration> Module::register_tensor(Registrations& list, const std::string& name,

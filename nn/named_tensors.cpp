@@ -33,9 +33,8 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
             bool strict) {
   auto [report, copies] = Match();
   const auto prefixed = [](const auto& entry) { return entry.first.starts_with(kModulePrefix); };
-  report.stripped_module_prefix = !state.empty() &&
-                                  std::all_of(state.begin(), state.end(), prefixed) &&
-                                  std::none_of(own.begin(), own.end(), prefixed);
+  report.stripped_module_prefix =
+      !state.empty() && std::ranges::all_of(state, prefixed) && std::ranges::none_of(own, prefixed);
   std::map<std::string, Tensor> given;
   for (const auto& [name, tensor] : state) {
     CHECK_AS(DataError, tensor.defined(), operation, ": '", name,
@@ -68,8 +67,8 @@ Match match(const char* operation, const NamedTensors& own, const NamedTensors& 
     given.erase(found);
   }
   for (const auto& [name, tensor] : absent)
-    if (std::none_of(copies.begin(), copies.end(),
-                     [&](const auto& copy) { return same_elements(copy.first, tensor); }))
+    if (std::ranges::none_of(copies,
+                             [&](const auto& copy) { return same_elements(copy.first, tensor); }))
       report.missing.push_back(name);
   for (const auto& [name, tensor] : given) report.unexpected.push_back(name);
 

@@ -59,11 +59,8 @@ std::vector<std::pair<SafetensorsEntry, Tensor>> laid_out(const NamedTensors& te
   std::vector<std::pair<SafetensorsEntry, Tensor>> entries;
   for (const auto& [name, tensor] : tensors)
     entries.push_back({{.name = name, .dtype = tensor.dtype(), .shape = tensor.shape()}, tensor});
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    const auto key = [](const auto& entry) {
-      return std::pair(16 - itemsize(*entry.first.dtype), entry.first.name);
-    };
-    return key(a) < key(b);
+  std::ranges::sort(entries, {}, [](const auto& entry) {
+    return std::pair(16 - itemsize(*entry.first.dtype), entry.first.name);
   });
   uint64_t offset = 0;
   for (auto& [entry, tensor] : entries) {
@@ -80,10 +77,10 @@ void check_written(const AtomicFile& file, uint64_t offset, std::span<const uint
   for (size_t done = 0; done < bytes.size(); done += found.size()) {
     const std::span<const uint8_t> expected =
         bytes.subspan(done, std::min(found.size(), bytes.size() - done));
-    written.read_at(offset + done, std::span(found).first(expected.size()));
-    CHECK_AS(IoError, std::equal(expected.begin(), expected.end(), found.begin()),
-             "save: ", written.path().string(), ": bytes ", offset + done, " to ",
-             offset + done + expected.size(),
+    const std::span<uint8_t> back = std::span(found).first(expected.size());
+    written.read_at(offset + done, back);
+    CHECK_AS(IoError, std::ranges::equal(expected, back), "save: ", written.path().string(),
+             ": bytes ", offset + done, " to ", offset + done + expected.size(),
              " read back otherwise than they were written; what was there before is intact. "
              "Is the disk damaged?");
   }

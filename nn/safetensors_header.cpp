@@ -153,9 +153,8 @@ class HeaderReader {
 // exactly its bytes.
 void check_offsets(const std::string& file, uint64_t data_bytes,
                    std::vector<SafetensorsEntry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::ranges::sort(
+      entries, {}, [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
   uint64_t covered = 0;
   for (const SafetensorsEntry& entry : entries) {
     const auto where = [&] {
@@ -236,9 +235,7 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
 
 std::string make_safetensors_header(const SafetensorsHeader& header) {
   const auto dtype_name = [](DType dtype) {
-    return std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
-                        [dtype](const auto& known) { return known.second == dtype; })
-        ->first;
+    return std::ranges::find(kDTypeNames, dtype, &std::pair<const char*, DType>::second)->first;
   };
   std::string text = str("{\"", kMetadata, "\":{\"", kHash, "\":\"", kNoHash, "\"");
   const size_t own = text.size() - 1 - kNoHash.size();

@@ -137,7 +137,7 @@ class Sums {
 template <class Body>
 void for_each_index(const Shape& shape, const Body& body) {
   Shape index = shape;
-  std::fill(index.begin(), index.end(), 0);
+  std::ranges::fill(index, 0);
   for (int64_t left = shape.numel(); left > 0; --left) {
     body(std::as_const(index));
     for (int d = shape.dim() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;

@@ -44,9 +44,7 @@ void cut(const ArenaRange& arena, int index, const BucketCaps& caps,
 ArenaRange in_ready_order(const ArenaRange& arena, const std::vector<size_t>& position) {
   std::vector<size_t> order(arena.parameters.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return position[arena.parameters[a]] < position[arena.parameters[b]];
-  });
+  std::ranges::stable_sort(order, {}, [&](size_t k) { return position[arena.parameters[k]]; });
   ArenaRange ready;
   int64_t end = 0;
   for (const size_t k : order) {
@@ -65,10 +63,8 @@ std::vector<BucketRange> in_memory(const BucketRange& bucket, const ArenaRange& 
   std::vector<BucketRange> pieces;
   for (size_t k = 0; k < arena.parameters.size(); ++k) {
     const int parameter = arena.parameters[k];
-    if (std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter) ==
-        bucket.parameters.end())
-      continue;
-    const auto found = std::find(ready.parameters.begin(), ready.parameters.end(), parameter);
+    if (!std::ranges::count(bucket.parameters, parameter)) continue;
+    const auto found = std::ranges::find(ready.parameters, parameter);
     const int64_t shift = arena.offsets[k] - ready.offsets[found - ready.parameters.begin()];
     const int64_t begin = std::max(bucket.begin + shift, arena.offsets[k]);
     const int64_t end = std::min(bucket.end + shift, end_in(arena, k));
@@ -105,9 +101,7 @@ std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas,
     for (const int parameter : bucket.parameters) last = std::max(last, position[parameter]);
     return last;
   };
-  std::stable_sort(buckets.begin(), buckets.end(), [&](const BucketRange& a, const BucketRange& b) {
-    return ready_at(a) < ready_at(b);
-  });
+  std::ranges::stable_sort(buckets, {}, ready_at);
   return buckets;
 }
 

@@ -51,9 +51,7 @@ std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensor
     for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
   }
   // arena_ranges() lists them by address, which differs from rank to rank.
-  std::sort(arenas.begin(), arenas.end(), [](const ArenaRange& a, const ArenaRange& b) {
-    return a.grads.dtype() < b.grads.dtype();
-  });
+  std::ranges::sort(arenas, {}, [](const ArenaRange& arena) { return arena.grads.dtype(); });
   return arenas;
 }
 

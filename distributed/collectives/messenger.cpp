@@ -23,8 +23,7 @@ Messenger::Messenger(Transport& transport, const Frame& frame, Checksums checksu
     members_.resize(static_cast<size_t>(transport.size()));
     std::iota(members_.begin(), members_.end(), 0);
   }
-  rank_ = static_cast<int>(std::find(members_.begin(), members_.end(), transport.rank()) -
-                           members_.begin());
+  rank_ = static_cast<int>(std::ranges::find(members_, transport.rank()) - members_.begin());
   peers_.resize(members_.size());
 }
 

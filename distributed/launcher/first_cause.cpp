@@ -84,7 +84,7 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
     return status.rank(end.local_rank);
   };
   std::vector<RankEnd> bad;
-  std::copy_if(ends.begin(), ends.end(), std::back_inserter(bad), failed);
+  std::ranges::copy_if(ends, std::back_inserter(bad), failed);
   if (bad.empty()) return {};
   if (interrupted_by != 0) {  // then only a rank's own failure counts, such as one of saving
     std::erase_if(bad, [&](const RankEnd& end) {
@@ -93,17 +93,14 @@ JobResult first_cause(const std::vector<RankEnd>& ends, const JobStatus& status,
     });
     if (bad.empty()) return {128 + interrupted_by, kInterruptedText};
   }
-  const auto key = [&](const RankEnd& e) {
-    return std::pair(order(e, status_of(e)), failed_at(e, status));
-  };
-  std::sort(bad.begin(), bad.end(),
-            [&](const RankEnd& a, const RankEnd& b) { return key(a) < key(b); });
+  std::ranges::sort(bad, {}, [&](const RankEnd& end) {
+    return std::pair(order(end, status_of(end)), failed_at(end, status));
+  });
 
   const RankEnd& first = bad.front();
   const RankStatus& its_status = status_of(first);
-  const bool same = std::all_of(bad.begin(), bad.end(), [&](const RankEnd& end) {
-    return exit_code(end) == exit_code(first);
-  });
+  const bool same = std::ranges::all_of(
+      bad, [&](const RankEnd& end) { return exit_code(end) == exit_code(first); });
   if (same && ended_as_asked(first)) return {exit_code(first), kInterruptedText};
   const bool alike = same && bad.size() == ends.size() && !killed(first);
   const bool noticed = only_noticed(first, its_status);

@@ -199,7 +199,7 @@ class Supervisor {
       const std::string path = str(options_.log_directory, "/rank", number, ".log");
       // In an elastic job a rank may take the slot of an earlier one, and appends to its log.
       const auto same = [&](const Rank& before) { return before.end.rank == number; };
-      const int fresh = std::any_of(ranks_.begin(), ranks_.end(), same) ? O_APPEND : O_TRUNC;
+      const int fresh = std::ranges::any_of(ranks_, same) ? O_APPEND : O_TRUNC;
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
       check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
     }
@@ -348,8 +348,8 @@ class Supervisor {
     if (running_ == 0 || interrupted_by_ != 0 || ending_) return;
     const Clock::duration passed = Clock::now() - looked_;
     looked_ += passed;
-    const bool stopped = std::all_of(ranks_.begin(), ranks_.end(),
-                                     [](const Rank& r) { return r.stopped || r.ended; });
+    const bool stopped =
+        std::ranges::all_of(ranks_, [](const Rank& r) { return r.stopped || r.ended; });
     stood_still_ =
         stopped ? stood_still_ + std::min<Clock::duration>(passed, kLookAround) : Clock::duration{};
     if (stood_still_ >= timeout_) kill_all(SIGKILL);

@@ -53,7 +53,7 @@ HostProcessGroup::~HostProcessGroup() {
 std::string ring_over(Transport& transport, const std::vector<int>& ranks) {
   std::string channels;
   for (int r = 0; r < transport.size(); ++r) {
-    const bool sends_to = ranks.empty() || std::find(ranks.begin(), ranks.end(), r) != ranks.end();
+    const bool sends_to = ranks.empty() || std::ranges::count(ranks, r) > 0;
     if (r == transport.rank() || !sends_to) continue;
     const std::string channel = transport.streams().channel(r).kind().name;
     if (channels.find(channel) == std::string::npos)

@@ -142,9 +142,8 @@ class Connector {
   }
 
   int ranks_here() const {
-    return static_cast<int>(std::count_if(
-        addresses_.begin(), addresses_.end(),
-        [&](const PeerAddress& peer) { return peer.machine == addresses_[rank_].machine; }));
+    return static_cast<int>(
+        std::ranges::count(addresses_, addresses_[rank_].machine, &PeerAddress::machine));
   }
 
   bool is_connected(int peer) const {

@@ -15,12 +15,11 @@ std::vector<const ChannelKind*>& registered() {  // created at its first use, wh
 }  // namespace
 
 void register_channel(const ChannelKind& kind) {
-  const auto before = [](const ChannelKind* a, const ChannelKind* b) {
-    return std::tuple(-a->preference, std::string_view(a->name)) <
-           std::tuple(-b->preference, std::string_view(b->name));
+  const auto place = [](const ChannelKind* of) {
+    return std::tuple(-of->preference, std::string_view(of->name));
   };
   auto& kinds = registered();
-  kinds.insert(std::upper_bound(kinds.begin(), kinds.end(), &kind, before), &kind);
+  kinds.insert(std::ranges::upper_bound(kinds, place(&kind), {}, place), &kind);
 }
 
 const std::vector<const ChannelKind*>& channel_kinds() { return registered(); }

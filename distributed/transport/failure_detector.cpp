@@ -172,7 +172,7 @@ void FailureDetector::ask_for_positions() {
 
 bool FailureDetector::is_one_starved() const {
   const auto most = (std::chrono::steady_clock::now() - asked_) / 2;
-  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+  return std::ranges::any_of(peers_, [&](const Peer& peer) {
     return process_state(peer.process).without_core - peer.without_core > most;
   });
 }
@@ -184,7 +184,7 @@ void FailureDetector::call_roll(const Sleep& sleep) {
     return peer.position || peer.left || !peer.control.socket();
   };
   const auto deadline = Deadline::after(kRollCall);
-  while (!deadline.passed() && !std::all_of(peers_.begin(), peers_.end(), answered))
+  while (!deadline.passed() && !std::ranges::all_of(peers_, answered))
     sleep(std::chrono::milliseconds(deadline.poll_timeout()));
 }
 

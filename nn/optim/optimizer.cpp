@@ -159,9 +159,8 @@ void Optimizer::set_lr(Int group, Real lr) {
 
 // Returns the present device of the parameters. A group may have no parameters.
 Device Optimizer::device() const {
-  const auto group = std::find_if(groups_.begin(), groups_.end(),
-                                  [](const Group& g) { return !g.parameters.empty(); });
-  return group->parameters[0].device();
+  const auto has_some = [](const Group& group) { return !group.parameters.empty(); };
+  return std::ranges::find_if(groups_, has_some)->parameters[0].device();
 }
 
 std::vector<ArenaRange> Optimizer::current_ranges(Group& group) {
