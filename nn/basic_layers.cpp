@@ -10,8 +10,7 @@ namespace ringgrad::nn {
 
 void check_sizes(const char* layer, int64_t in_channels, int64_t out_channels, Pair kernel,
                  int64_t groups) {
-  CHECK(kernel.h > 0 && kernel.w > 0, layer, ": the kernel is ", kernel.h, "×", kernel.w,
-        ", expected at least 1×1");
+  CHECK(kernel.h > 0 && kernel.w > 0, layer, ": the kernel is ", kernel, ", expected at least 1×1");
   CHECK(groups > 0 && in_channels > 0 && out_channels > 0 && in_channels % groups == 0 &&
             out_channels % groups == 0,
         layer, ": ", in_channels, " input and ", out_channels, " output channels in ", groups,
@@ -79,8 +78,8 @@ Tensor BatchNorm::forward(const Tensor& x, const BatchNormFusion& fusion) {
 }
 
 std::string Linear::extra_repr() const {
-  return "in_features=" + std::to_string(weight.size(1)) +
-         ", out_features=" + std::to_string(weight.size(0)) + ", bias=" + text(bias.defined());
+  return str("in_features=", weight.size(1), ", out_features=", weight.size(0),
+             ", bias=", text(bias.defined()));
 }
 
 std::string Conv2d::extra_repr() const {
@@ -89,10 +88,9 @@ std::string Conv2d::extra_repr() const {
 }
 
 std::string BatchNorm::extra_repr() const {
-  return std::to_string(features_) + ", eps=" + text(options_.eps) +
-         ", momentum=" + text(options_.momentum) + ", affine=" + text(options_.affine) +
-         ", bias=" + text(bias.defined()) +
-         ", track_running_stats=" + text(options_.track_running_stats);
+  return str(features_, ", eps=", text(options_.eps), ", momentum=", text(options_.momentum),
+             ", affine=", text(options_.affine), ", bias=", text(bias.defined()),
+             ", track_running_stats=", text(options_.track_running_stats));
 }
 
 }  // namespace ringgrad::nn

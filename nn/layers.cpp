@@ -86,8 +86,7 @@ Tensor PReLU::forward(const Tensor& x) {
 
 Upsample::Upsample(UpsampleOptions options) : options_(options) {
   CHECK((options.size == Pair(0)) != (options.scale_factor == 0), "Upsample: the size is ",
-        options.size.h, "×", options.size.w, " and the scale factor ", options.scale_factor,
-        ", expected one of the two");
+        options.size, " and the scale factor ", options.scale_factor, ", expected one of the two");
 }
 
 Tensor Upsample::forward(const Tensor& x) {

@@ -85,9 +85,8 @@ Tensor unfold(const Tensor& x, const UnfoldOptions& o) {
   CHECK_AS(ShapeError,
            fits(x.size(2), o.kernel.h, o.stride.h, o.padding.h, o.dilation.h) &&
                fits(x.size(3), o.kernel.w, o.stride.w, o.padding.w, o.dilation.w),
-           "unfold: the kernel ", o.kernel.h, "×", o.kernel.w, " with stride ", o.stride.h, "×",
-           o.stride.w, ", padding ", o.padding.h, "×", o.padding.w, " and dilation ", o.dilation.h,
-           "×", o.dilation.w, " for the input ", x.shape(), ", expected one that fits");
+           "unfold: the kernel ", o.kernel, " with stride ", o.stride, ", padding ", o.padding,
+           " and dilation ", o.dilation, " for the input ", x.shape(), ", expected one that fits");
   const Tensor padded = pad(x, {o.padding.w, o.padding.w, o.padding.h, o.padding.h});
   const Tensor rows = windows(padded, 2, o.kernel.h, o.stride.h, o.dilation.h);
   const Tensor all = windows(rows, 4, o.kernel.w, o.stride.w, o.dilation.w);  // [N, C, P, R, Q, S]
@@ -141,7 +140,7 @@ int64_t lacking(int64_t n, int64_t kernel, int64_t stride, int64_t padding) {
 Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair dilation,
                   Flag ceil_mode) {
   check_defined("max_pool2d", x);
-  CHECK(dilation == Pair(1), "max_pool2d: the dilation is ", dilation.h, "×", dilation.w,
+  CHECK(dilation == Pair(1), "max_pool2d: the dilation is ", dilation,
         ", expected 1; unfold() gives other windows, whose max() is the same");
   if (x.dim() == 3)
     return squeeze(max_pool2d(unsqueeze(x, 0), kernel, stride, padding, 1, ceil_mode), 0);
@@ -169,7 +168,7 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Flag 
   const int64_t right = lacking(x.size(3), kernel.w, steps.w, padding.w);
   if (below == 0 && right == 0) return avg_pool2d(x, options);
   CHECK(padding.h <= kernel.h / 2 && padding.w <= kernel.w / 2, "avg_pool2d: the padding is ",
-        padding.h, "×", padding.w, ", expected at most half the kernel ", kernel.h, "×", kernel.w);
+        padding, ", expected at most half the kernel ", kernel);
   // Averages whole windows, then divides by the part of each window that counts.
   const Pool2dOptions whole = {.kernel = kernel, .stride = stride};
   const auto means = [&](const Tensor& images, double around) {

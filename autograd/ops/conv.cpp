@@ -20,7 +20,7 @@ void check_conv_geometry(const char* operation, const Shape& image, const Shape&
                          Pair stride, Pair padding, Pair dilation, int64_t groups) {
   const auto check_pair = [=](const char* what, const Pair& pair, int64_t least) {
     CHECK(pair.h >= least && pair.w >= least && pair.h <= kLargest && pair.w <= kLargest, operation,
-          ": the ", what, " is ", pair.h, "×", pair.w, ", expected ", least, " to ", kLargest);
+          ": the ", what, " is ", pair, ", expected ", least, " to ", kLargest);
   };
   check_pair("image", {image[2], image[3]}, 0);
   check_pair("kernel", {kernel[2], kernel[3]}, 0);
@@ -78,9 +78,8 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
            x_.size(2) + 2 * options.padding.h > options.dilation.h * (w_.size(2) - 1) &&
                x_.size(3) + 2 * options.padding.w > options.dilation.w * (w_.size(3) - 1) &&
                w_.size(2) > 0 && w_.size(3) > 0,
-           "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation.h, "×",
-           options.dilation.w, ") does not fit into the input ", x_.shape(), " padded by ",
-           options.padding.h, "×", options.padding.w);
+           "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation,
+           ") does not fit into the input ", x_.shape(), " padded by ", options.padding);
 
   const LayoutPolicy& policy = layout_policy(x_.device());
   const ConvPlan plan = policy.conv2d(conv_problem(ConvPass::Forward, x_, w_, options));

@@ -59,7 +59,7 @@ void check_batch_norm(const char* operation, const Tensor& x, const Tensor& weig
                (x.dim() == 4 && x.size(2) >= options.max_pool && x.size(3) >= options.max_pool &&
                 x.size(2) <= INT32_MAX / x.size(3)),
            operation, ": the input has shape ", x.shape(),
-           ", expected [N, C, H, W] to be pooled by ", options.max_pool, "×", options.max_pool,
+           ", expected [N, C, H, W] to be pooled by ", Pair(options.max_pool),
            ", with planes of less than 2^31 pixels");
   if (!options.residual) return;
   check_same_kind(operation, x, options.residual);

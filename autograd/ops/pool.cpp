@@ -14,19 +14,18 @@ Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& option
   const Pair& kernel = options.kernel;
   const Pair& stride = options.stride;
   const Pair& padding = options.padding;
-  CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel.h, "×", kernel.w,
+  CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel,
         ", expected at least 1");
   if (stride == Pair(0)) options.stride = kernel;
-  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride.h, "×", stride.w,
+  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride,
         ", expected at least 1, or 0 for the kernel size");
   CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2,
-        operation, ": the padding is ", padding.h, "×", padding.w,
-        ", expected at most half the kernel ", kernel.h, "×", kernel.w);
+        operation, ": the padding is ", padding, ", expected at most half the kernel ", kernel);
   const int64_t height = x.size(2) + 2 * padding.h;
   const int64_t width = x.size(3) + 2 * padding.w;
   CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w,
-           operation, ": the kernel ", kernel.h, "×", kernel.w, " does not fit into the input ",
-           x.shape(), " padded by ", padding.h, "×", padding.w);
+           operation, ": the kernel ", kernel, " does not fit into the input ", x.shape(),
+           " padded by ", padding);
   return {x.size(0), x.size(1), (height - kernel.h) / stride.h + 1,
           (width - kernel.w) / stride.w + 1};
 }
@@ -38,8 +37,7 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("max_pool2d", x_, options);
   CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3),
-           "max_pool2d: the planes of the ", "input ", x_.shape(), " padded by ", options.padding.h,
-           "×", options.padding.w,
+           "max_pool2d: the planes of the input ", x_.shape(), " padded by ", options.padding,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
   const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
   Tensor y = empty(shape, x.options());
@@ -79,7 +77,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
   check_floating("adaptive_avg_pool2d", x_);
   check_dim("adaptive_avg_pool2d", "the input", x_, 4);
   CHECK(output_size.h >= 0 && output_size.w >= 0, "adaptive_avg_pool2d: the output size is ",
-        output_size.h, "×", output_size.w, ", expected at least 0");
+        output_size, ", expected at least 0");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ",
            x_.shape(), " has no pixels, expected at least one");
   const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));

@@ -19,6 +19,9 @@ struct Pair {
   constexpr Pair(A both) : Pair(both, both) {}
   constexpr Pair(Int64 h, Int64 w) : h(h), w(w) {}
   bool operator==(const Pair&) const = default;
+  friend std::ostream& operator<<(std::ostream& out, const Pair& pair) {  // 3×2
+    return out << std::to_string(pair.h) << "×" << std::to_string(pair.w);
+  }
 };
 
 // The first member of a struct whose other members may be initialised only by name. Without it {3,
