@@ -12,13 +12,13 @@ constexpr size_t kPiecesAtOnce = 8;
 
 Transfer PeerStreams::send(int peer, std::span<const std::byte> bytes) {
   Queue& queue = peers_[peer].sends;
-  queue.pending.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
+  queue.pending.emplace_back(const_cast<std::byte*>(bytes.data()), bytes.size());
   return {peer, true, ++queue.issued};
 }
 
 Transfer PeerStreams::recv(int peer, std::span<std::byte> bytes) {
   Queue& queue = peers_[peer].recvs;
-  queue.pending.push_back({bytes.data(), bytes.size()});
+  queue.pending.push_back(bytes);
   return {peer, false, ++queue.issued};
 }
 
@@ -34,16 +34,15 @@ bool PeerStreams::push(int peer) {
   iovec pieces[kPiecesAtOnce];
   size_t count = 0;
   for (auto it = queue.pending.begin(); it != queue.pending.end() && count < kPiecesAtOnce; ++it)
-    pieces[count++] = {it->data, it->left};
+    pieces[count++] = {it->data(), it->size()};
   size_t taken = peers_[peer].channel->write({pieces, count});
   const bool moved = taken > 0;
   while (!queue.pending.empty()) {
-    Pending& front = queue.pending.front();
-    const size_t n = std::min(taken, front.left);
-    front.data += n;
-    front.left -= n;
+    std::span<std::byte>& front = queue.pending.front();
+    const size_t n = std::min(taken, front.size());
+    front = front.subspan(n);
     taken -= n;
-    if (front.left > 0) break;
+    if (!front.empty()) break;
     queue.pending.pop_front();  // a transfer of no bytes needs no room
     ++queue.done;
   }
@@ -54,15 +53,14 @@ bool PeerStreams::pull(int peer) {
   Queue& queue = peers_[peer].recvs;
   bool moved = false;
   while (!queue.pending.empty()) {
-    Pending& front = queue.pending.front();
-    if (front.left > 0) {
-      const size_t n = peers_[peer].channel->read({front.data, front.left});
+    std::span<std::byte>& front = queue.pending.front();
+    if (!front.empty()) {
+      const size_t n = read(peer, front);
       if (n == 0) break;
       moved = true;
-      front.data += n;
-      front.left -= n;
+      front = front.subspan(n);
     }
-    if (front.left > 0) continue;
+    if (!front.empty()) continue;
     queue.pending.pop_front();
     ++queue.done;
   }

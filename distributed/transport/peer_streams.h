@@ -66,12 +66,8 @@ class PeerStreams {
   void watch(std::vector<pollfd>& descriptors) const;
 
  private:
-  struct Pending {
-    std::byte* data;
-    size_t left;
-  };
-  struct Queue {  // the transfers of one peer and direction, in order
-    std::deque<Pending> pending;
+  struct Queue {                               // the transfers of one peer and direction, in order
+    std::deque<std::span<std::byte>> pending;  // what is left of each
     uint64_t issued = 0;
     uint64_t done = 0;
   };
