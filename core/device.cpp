@@ -1,7 +1,6 @@
 #include "ringgrad/core/device.h"
 
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <ostream>
 
@@ -65,18 +64,13 @@ Stream& guarded(Device device) {
 Device::Device(std::string_view text) {
   const auto colon = text.find(':');
   const auto kind = text.substr(0, colon);
-  int parsed = 0;
-  bool valid = kind == "cpu" || kind == "cuda";
-  if (colon != std::string_view::npos) {
-    const auto digits = text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed);
-    valid =
-        valid && !digits.empty() && error == std::errc() && end == digits.data() + digits.size();
-  }
-  CHECK_AS(DeviceError, valid && parsed >= 0 && parsed < kMaxDevices, "device: cannot read '", text,
+  const std::optional<int> number =
+      colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1));
+  const bool valid = number && *number >= 0 && *number < kMaxDevices;
+  CHECK_AS(DeviceError, valid && (kind == "cpu" || kind == "cuda"), "device: cannot read '", text,
            "', expected cpu, cpu:1, cuda or cuda:1");
   type = kind == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
-  index = static_cast<int8_t>(parsed);
+  index = static_cast<int8_t>(*number);
 }
 
 const char* name(DeviceType type) { return type == DeviceType::CPU ? "cpu" : "cuda"; }

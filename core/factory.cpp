@@ -90,15 +90,12 @@ Tensor scalar(Scalar value, TensorOptions options) { return full({}, value, opti
 
 static Tensor full_like(const char* operation, const Tensor& x, Scalar value) {
   check_defined(operation, "model", x);
+  check_holds(operation, x.dtype(), value);
   Tensor y = empty_like(x);
   fill(y, value);
   return y;
 }
-Tensor full_like(const Tensor& x, Scalar value) {
-  check_defined("full_like", "model", x);
-  check_holds("full_like", x.dtype(), value);
-  return full_like("full_like", x, value);
-}
+Tensor full_like(const Tensor& x, Scalar value) { return full_like("full_like", x, value); }
 Tensor zeros_like(const Tensor& x) { return full_like("zeros_like", x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like("ones_like", x, 1); }
 

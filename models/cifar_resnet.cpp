@@ -65,7 +65,7 @@ CifarResNet::CifarResNet(int depth, CifarResNetOptions options)
   const int n = (depth - 2) / 6;
   const int blocks[] = {n, n, n};
   add_blocks<BasicBlock>(layers_, blocks, 16, options.shortcut);
-  for (int i = 0; i < 3; ++i) register_module("layer" + std::to_string(i + 1), layers_[i]);
+  for (int i = 0; i < 3; ++i) register_module(str("layer", i + 1), layers_[i]);
   register_module("fc", fc_);
   init_convolutions(*this);
 }

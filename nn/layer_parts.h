@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string>
 
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/kernels/geometry.h"
 #include "ringgrad/core/shape.h"
 
@@ -23,26 +24,22 @@ inline std::string text(double value) {
   return number.find_first_of(".en") == std::string::npos ? number + ".0" : number;
 }
 
-inline std::string tuple(Pair pair) {
-  return "(" + std::to_string(pair.h) + ", " + std::to_string(pair.w) + ")";
-}
-inline std::string text(Pair pair) {
-  return pair.h == pair.w ? std::to_string(pair.h) : tuple(pair);
-}
+inline std::string tuple(Pair pair) { return str("(", pair.h, ", ", pair.w, ")"); }
+inline std::string text(Pair pair) { return pair.h == pair.w ? str(pair.h) : tuple(pair); }
 
-inline std::string tuple(int64_t number) { return "(" + std::to_string(number) + ",)"; }
+inline std::string tuple(int64_t number) { return str("(", number, ",)"); }
 
 // Describes a convolution of any kind. Apart from kernel and stride only values other than the
 // defaults are listed.
 template <class Numbers, class Options>
 std::string convolution(int64_t in, int64_t out, Numbers kernel, const Options& o,
                         Pair output_padding, bool bias) {
-  std::string all = std::to_string(in) + ", " + std::to_string(out) +
-                    ", kernel_size=" + tuple(kernel) + ", stride=" + tuple(o.stride);
+  std::string all =
+      str(in, ", ", out, ", kernel_size=", tuple(kernel), ", stride=", tuple(o.stride));
   if (o.padding != Numbers(0)) all += ", padding=" + tuple(o.padding);
   if (o.dilation != Numbers(1)) all += ", dilation=" + tuple(o.dilation);
   if (output_padding != Pair(0)) all += ", output_padding=" + tuple(output_padding);
-  if (o.groups != 1) all += ", groups=" + std::to_string(o.groups);
+  if (o.groups != 1) all += str(", groups=", o.groups);
   return all + (bias ? "" : ", bias=False");
 }
 

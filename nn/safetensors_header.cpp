@@ -254,8 +254,7 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   for (const SafetensorsEntry& entry : header.entries) {
     text +=
         "," + quoted(entry.name) + ":{\"dtype\":\"" + dtype_name(*entry.dtype) + "\",\"shape\":[";
-    for (int d = 0; d < entry.shape.dim(); ++d)
-      text += (d ? "," : "") + std::to_string(entry.shape[d]);
+    for (int d = 0; d < entry.shape.dim(); ++d) text += str(d ? "," : "", entry.shape[d]);
     text += str("],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
   }
   text += "}";

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cstring>
 #include <optional>
@@ -146,12 +145,10 @@ void remove_parts_of_the_dead(const fs::path& file) {
        entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(prefix) || !name.ends_with(kPart)) continue;
-    pid_t pid = 0;
-    const char* number = name.data() + prefix.size();
-    const auto [rest, error] = std::from_chars(number, name.data() + name.size(), pid);
-    if (error != std::errc() || *rest != '.' || pid <= 0) continue;
+    const std::string behind = name.substr(prefix.size());
+    const auto pid = parse_number<pid_t>(behind.substr(0, behind.find('.'))).value_or(0);
     std::error_code unremoved;
-    if (::kill(pid, 0) != 0 && errno == ESRCH) fs::remove(entry->path(), unremoved);
+    if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH) fs::remove(entry->path(), unremoved);
   }
 }
 

@@ -2,11 +2,7 @@
 
 #include <openssl/evp.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/file.h"
 
 namespace ringgrad {
 
@@ -24,10 +20,14 @@ std::string Sha256::hex() {
   uint8_t digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   ASSERT(EVP_DigestFinal_ex(context_.get(), digest, &size) == 1);
+  return hex_of(std::as_bytes(std::span(digest, size)));
+}
+
+std::string hex_of(std::span<const std::byte> bytes) {
   std::string text;
-  for (unsigned i = 0; i < size; ++i) {
-    text += "0123456789abcdef"[digest[i] >> 4];
-    text += "0123456789abcdef"[digest[i] & 15];
+  for (const std::byte byte : bytes) {
+    text += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
+    text += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
   }
   return text;
 }

@@ -2,6 +2,7 @@
 // on one core.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -27,6 +28,8 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
+// Returns two lower-case hexadecimal digits for each byte.
+std::string hex_of(std::span<const std::byte> bytes);
 std::string sha256_hex(std::span<const uint8_t> bytes);
 std::string sha256_hex(std::string_view text);
 // Returns the digest of the file's bytes on disk. Throws what InputFile throws.

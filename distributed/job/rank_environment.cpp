@@ -2,9 +2,7 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -24,17 +22,16 @@ std::vector<Starter> starters() {
 }  // namespace
 
 std::optional<int> number_in(const Environment& environment, const char* name) {
-  const char* text = name == nullptr ? nullptr : environment(name);
-  if (text == nullptr || *text == '\0') return {};
-  int value = -1;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && value >= 0,
-           "rendezvous: ", name, "='", text, "', expected a number of at least 0");
+  const std::string text = text_in(environment, name);
+  if (text.empty()) return {};
+  const auto value = parse_number<int>(text);
+  CHECK_AS(EnvironmentError, value && *value >= 0, "rendezvous: ", name, "='", text,
+           "', expected a number of at least 0");
   return value;
 }
 
 std::string text_in(const Environment& environment, const char* name) {
-  const char* value = environment(name);
+  const char* value = name == nullptr ? nullptr : environment(name);
   return value == nullptr ? "" : value;
 }
 
@@ -123,11 +120,10 @@ std::string words_that_unset() {
 }
 
 std::chrono::milliseconds seconds_in(const char* name, const std::string& text) {
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  CHECK_AS(EnvironmentError, error == std::errc() && *end == '\0' && seconds > 0 && seconds < 1e6,
-           name, " is '", text, "', expected seconds");
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+  const auto seconds = parse_number<double>(text);
+  CHECK_AS(EnvironmentError, seconds && *seconds > 0 && *seconds < 1e6, name, " is '", text,
+           "', expected seconds");
+  return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000) + 1);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class SignalQueue {
     if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-    check_opened<IoError>(static_cast<bool>(queue_), "launch: signalfd");
+    check_opened<IoError>(queue_, "launch: signalfd");
   }
   ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
@@ -201,7 +201,7 @@ class Supervisor {
       const auto same = [&](const Rank& before) { return before.end.rank == number; };
       const int fresh = std::ranges::any_of(ranks_, same) ? O_APPEND : O_TRUNC;
       rank.log = FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666));
-      check_opened<IoError>(static_cast<bool>(rank.log), "launch: ", path);
+      check_opened<IoError>(rank.log, "launch: ", path);
     }
     rank.child = start_child(child);
     rank.end.pid = rank.child.pid;

@@ -45,8 +45,8 @@ class FileDescriptor {
 
 // Called after a call that makes a descriptor. Throws if the call has failed: LimitError if this
 // process may open no more files, else an E.
-template <class E, class... What>
-void check_opened(bool opened, const What&... what) {
+template <class E, class Opened, class... What>
+void check_opened(const Opened& opened, const What&... what) {
   if (opened) return;
   const std::string text = str(what..., ": ", std::strerror(errno));
   if (errno == EMFILE || errno == ENFILE)

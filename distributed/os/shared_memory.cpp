@@ -44,7 +44,7 @@ SharedMemory::~SharedMemory() { munmap(data_, size_); }
 std::shared_ptr<SharedMemory> SharedMemory::create(size_t bytes) {
   bytes = std::max<size_t>(bytes, 1);  // nothing cannot be mapped
   FileDescriptor file(memfd_create("ringgrad", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  check_opened<DistributedError>(static_cast<bool>(file), "shared memory: memfd_create");
+  check_opened<DistributedError>(file, "shared memory: memfd_create");
   const bool sized = ftruncate(file.get(), static_cast<off_t>(bytes)) == 0;
   CHECK_AS(LimitError, sized || errno != EFBIG, "shared memory: ", bytes,
            " bytes are more than a file may have; raise the limit (ulimit -f)");

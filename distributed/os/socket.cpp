@@ -109,7 +109,7 @@ void move_all(const FileDescriptor& socket, size_t size, short event, Deadline d
 FileDescriptor new_tcp_socket(int family, int flags) {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (!socket && errno != EMFILE && errno != ENFILE) return socket;
-  check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
+  check_opened<DistributedError>(socket, "no socket");
   socket.keep_from_forks();
   const auto set = [&](int level, int option, int value) {
     setsockopt(socket.get(), level, option, &value, sizeof value);

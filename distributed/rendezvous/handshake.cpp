@@ -15,6 +15,7 @@
 #include <openssl/rand.h>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/sha256.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/os/socket.h"
@@ -55,14 +56,7 @@ bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data()
 
 }  // namespace
 
-std::string new_secret() {
-  std::string text;
-  for (const std::byte byte : random_nonce()) {
-    text += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
-    text += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
-  }
-  return text;
-}
+std::string new_secret() { return hex_of(random_nonce()); }
 
 bool may_talk(const FileDescriptor& socket, std::string_view secret) {
   return !secret.empty() || (user_at_other_end && user_at_other_end(socket) == geteuid());
@@ -152,7 +146,7 @@ void PeerListener::accept_from(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   socket.keep_from_forks();
   if (errno == EMFILE || errno == ENFILE)
-    check_opened<DistributedError>(static_cast<bool>(socket), "cannot admit a rank");
+    check_opened<DistributedError>(socket, "cannot admit a rank");
   if (!socket) return;  // it has gone already
   const std::string from = host_at_other_end(socket);
   if (pending_.size() >= max_pending_) {

@@ -16,7 +16,7 @@ namespace {
 template <class Call>
 int with_address(FileDescriptor& socket, const std::string& name, Call call) {
   socket = FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  check_opened<DistributedError>(static_cast<bool>(socket), "no socket");
+  check_opened<DistributedError>(socket, "no socket");
   socket.keep_from_forks();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -234,7 +234,7 @@ nn::NamedTensors Optimizer::state_dict() {
   nn::NamedTensors state{{"step", step_}};
   for (int g = 0; g < num_groups(); ++g) {
     current_ranges(groups_[g]);
-    state.emplace_back("lr." + std::to_string(g), groups_[g].lr_tensor);
+    state.emplace_back(str("lr.", g), groups_[g].lr_tensor);
     for (auto& entry : state_of(groups_[g])) state.push_back(std::move(entry));
   }
   return state;

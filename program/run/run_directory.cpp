@@ -144,8 +144,7 @@ void RunDirectory::check_free() const {
 void RunDirectory::hold() {
   held_ =
       std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check_opened<IoError>(static_cast<bool>(*held_), "train: cannot read the directory ",
-                        path_.string());
+  check_opened<IoError>(*held_, "train: cannot read the directory ", path_.string());
   int tries = 5;  // in_use() holds it for some microseconds
   while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0)
     usleep(10'000);
