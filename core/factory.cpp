@@ -1,7 +1,6 @@
 #include "ringgrad/core/factory.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -194,13 +193,6 @@ Tensor on_device(const Tensor& x, Device device) {
 Tensor as_contiguous(const Tensor& x) {
   if (x.is_contiguous()) return x;
   Tensor y = empty(x.shape(), {x.dtype(), x.device()});
-  kernels::copy(y, x);
-  return y;
-}
-
-Tensor in_dtype(const Tensor& x, DType dtype) {
-  if (!x.defined() || x.dtype() == dtype) return x;
-  Tensor y = empty(x.shape(), {dtype, x.device()});
   kernels::copy(y, x);
   return y;
 }

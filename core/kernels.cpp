@@ -3,8 +3,6 @@
 
 #include <atomic>
 
-#include "ringgrad/core/factory.h"
-
 namespace ringgrad {
 
 static std::atomic<ConvAlgorithm> chosen_algorithm{ConvAlgorithm::Auto};
@@ -38,16 +36,6 @@ void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& su
   const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
   kernels::batch_norm_backward_apply(dx, dresidual, dy, x, y, mean, var, weight, sum_dy,
                                      sum_dy_xhat, eps, count);
-}
-
-Tensor batch_norm_rectified(const Tensor& dresidual, const Tensor& dy, const Tensor& y) {
-  if (!dresidual && !y) return dy;
-  const Tensor g = dresidual ? dresidual : empty_like(dy);
-  if (y)
-    kernels::relu_backward(g, dy, y);
-  else
-    kernels::copy(g, dy);
-  return g;
 }
 
 }  // namespace ringgrad

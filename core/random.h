@@ -9,7 +9,6 @@
 // + 1 of the block at offset + i / 2. That draw takes ⌈n / 2⌉ offsets.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <type_traits>
 

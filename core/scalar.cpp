@@ -36,13 +36,6 @@ void check_holds(const char* operation, DType dtype, Scalar number) {
         str(operation, ": the tensor is ", dtype, ", which cannot hold the number ", number));
 }
 
-bool holds_exactly(DType dtype, Scalar number) {
-  const auto value = number.to<double>();
-  if (dtype == DType::Bool) return value == 0 || value == 1;
-  return holds(dtype, number) && (is_floating(dtype) || number.is_whole()) &&
-         (dtype != DType::UInt8 || value >= 0);
-}
-
 std::ostream& operator<<(std::ostream& out, Scalar number) {
   return number.is_integer() ? out << number.to<int64_t>() : out << number.to<double>();
 }

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
-#include <sstream>
 #include <system_error>
 
 #include "ringgrad/core/base/environment.h"

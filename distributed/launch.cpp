@@ -4,9 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <locale>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "ringgrad/core/base/check.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 
 namespace ringgrad::nn::init {
@@ -16,11 +15,6 @@ double kaiming_std(const Tensor& weight, const KaimingOptions& options) {
   const int64_t fan = options.mode == FanMode::FanIn ? both.in : both.out;
   return std::sqrt(
       2 / ((1 + options.negative_slope * options.negative_slope) * static_cast<double>(fan)));
-}
-
-double xavier_std(const Tensor& weight, double gain) {
-  const Fans both = fans(weight);
-  return gain * std::sqrt(2 / static_cast<double>(both.in + both.out));
 }
 
 }  // namespace
@@ -41,20 +35,6 @@ void kaiming_normal_(const Tensor& weight, KaimingOptions options) {
 void kaiming_uniform_(const Tensor& weight, KaimingOptions options) {
   symmetric_uniform_(weight, std::sqrt(3.0) * kaiming_std(weight, options));
 }
-
-void xavier_normal_(const Tensor& weight, Real gain) {
-  ringgrad::normal_(weight, 0, xavier_std(weight, gain));
-}
-
-void xavier_uniform_(const Tensor& weight, Real gain) {
-  symmetric_uniform_(weight, std::sqrt(3.0) * xavier_std(weight, gain));
-}
-
-void normal_(const Tensor& x, Real mean, Real std) { ringgrad::normal_(x, mean, std); }
-
-void uniform_(const Tensor& x, Real low, Real high) { ringgrad::uniform_(x, low, high); }
-
-void constant_(const Tensor& x, Real value) { fill_(x, value); }
 
 void layer_default_(const Tensor& weight, const Tensor& bias) {
   const double bound = 1 / std::sqrt(static_cast<double>(fans(weight).in));

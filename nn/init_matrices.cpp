@@ -1,4 +1,4 @@
-// Initial weights that are computed as matrices.
+// Initial weights that the book does not need: other distributions, and those computed as matrices.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,6 +9,26 @@
 #include "ringgrad/nn/init.h"
 
 namespace ringgrad::nn::init {
+
+static double xavier_std(const Tensor& weight, double gain) {
+  const Fans both = fans(weight);
+  return gain * std::sqrt(2 / static_cast<double>(both.in + both.out));
+}
+
+void xavier_normal_(const Tensor& weight, Real gain) {
+  ringgrad::normal_(weight, 0, xavier_std(weight, gain));
+}
+
+void xavier_uniform_(const Tensor& weight, Real gain) {
+  const double bound = std::sqrt(3.0) * xavier_std(weight, gain);
+  ringgrad::uniform_(weight, -bound, bound);
+}
+
+void normal_(const Tensor& x, Real mean, Real std) { ringgrad::normal_(x, mean, std); }
+
+void uniform_(const Tensor& x, Real low, Real high) { ringgrad::uniform_(x, low, high); }
+
+void constant_(const Tensor& x, Real value) { fill_(x, value); }
 
 // Runs the Gram-Schmidt process on the host, twice for each row, which is enough (Giraud & Langou
 // 2003).

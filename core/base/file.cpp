@@ -66,13 +66,6 @@ void InputFile::read_at(uint64_t offset, std::span<uint8_t> bytes) const {
   }
 }
 
-std::string text_of(const fs::path& file) {
-  const InputFile in(file);
-  std::string text(in.size(), '\0');
-  in.read_at(0, std::span(reinterpret_cast<uint8_t*>(text.data()), text.size()));
-  return text;
-}
-
 namespace {
 
 constexpr std::string_view kPart = ".part";
@@ -295,12 +288,6 @@ void AtomicFile::commit() {
   if (directory < 0) return;
   ::fsync(directory);
   ::close(directory);
-}
-
-void write_text(const fs::path& file, std::string_view text) {
-  AtomicFile out(file);
-  out.write(text);
-  out.commit();
 }
 
 }  // namespace ringgrad

@@ -39,4 +39,14 @@ bool fuses_batch_norm(Device device, const ConvProblem& problem) {
 REGISTER_KERNEL(conv2d_batch_stats, CPU, Reference, conv2d_batch_stats_in_steps);
 REGISTER_KERNEL(conv2d_backward_batch_sums, CPU, Reference, conv2d_backward_batch_sums_in_steps);
 
+Tensor batch_norm_rectified(const Tensor& dresidual, const Tensor& dy, const Tensor& y) {
+  if (!dresidual && !y) return dy;
+  const Tensor g = dresidual ? dresidual : empty_like(dy);
+  if (y)
+    kernels::relu_backward(g, dy, y);
+  else
+    kernels::copy(g, dy);
+  return g;
+}
+
 }  // namespace ringgrad

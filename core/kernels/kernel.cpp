@@ -13,11 +13,6 @@ constinit CpuCheck cpu_check = nullptr;
 std::atomic<std::optional<Provider>> of_process;
 constinit thread_local std::optional<Provider> of_thread;
 
-std::vector<std::string>& libraries(DeviceType device) {
-  static std::array<std::vector<std::string>, kDeviceTypes> all;
-  return all[static_cast<int>(device)];
-}
-
 }  // namespace
 
 const char* name(Provider provider) {
@@ -36,12 +31,6 @@ Provider preferred_provider(DeviceType device) {
   if (const std::optional<Provider> provider = of_process) return *provider;
   return device == DeviceType::CPU ? Provider::Native : Provider::Fastest;
 }
-
-bool add_vendor_library(DeviceType device, const std::string& library) {
-  libraries(device).push_back(library);
-  return true;
-}
-const std::vector<std::string>& vendor_libraries(DeviceType device) { return libraries(device); }
 
 const KernelBase* first_kernel() { return kernels_head; }
 

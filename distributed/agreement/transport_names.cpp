@@ -4,6 +4,12 @@
 
 namespace ringgrad {
 
+const ChannelKind* find_channel_kind(const std::string& name) {
+  for (const ChannelKind* kind : channel_kinds())
+    if (kind->name == name) return kind;
+  return nullptr;
+}
+
 std::vector<std::string> transport_names() {
   std::vector<std::string> names{"auto"};
   for (const ChannelKind* kind : channel_kinds()) names.emplace_back(kind->name);

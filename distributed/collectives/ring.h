@@ -8,8 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/collectives/messenger.h"

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <tuple>
 
 #include "ringgrad/core/base/check.h"

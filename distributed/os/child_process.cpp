@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "ringgrad/core/base/check.h"

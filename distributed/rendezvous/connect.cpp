@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
 #include "ringgrad/distributed/os/shared_memory.h"
 #include "ringgrad/distributed/os/socket.h"
 #include "ringgrad/distributed/rendezvous/handshake.h"

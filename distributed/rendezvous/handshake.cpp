@@ -1,6 +1,5 @@
 #include "ringgrad/distributed/rendezvous/handshake.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -24,10 +24,4 @@ void register_channel(const ChannelKind& kind) {
 
 const std::vector<const ChannelKind*>& channel_kinds() { return registered(); }
 
-const ChannelKind* find_channel_kind(const std::string& name) {
-  for (const ChannelKind* kind : registered())
-    if (kind->name == name) return kind;
-  return nullptr;
-}
-
 }  // namespace ringgrad
