@@ -31,6 +31,21 @@ void check_limit(int descriptor, const fs::path& file) {
 
 }  // namespace
 
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count < 0 && errno == EAGAIN) {  // the descriptor is non-blocking
+      pollfd writable{descriptor, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return true;
+}
+
 InputFile::InputFile(const fs::path& path)
     // Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
@@ -112,22 +127,6 @@ std::optional<int> own_descriptor(const fs::path& file) {
   std::error_code none;
   if (!is_in_proc(file) || !fs::equivalent(directory_of(file), "/proc/self/fd", none)) return {};
   return parse_number<int>(file.filename().string());
-}
-
-// Writes all bytes. Returns false if that fails; errno then has the reason.
-bool write_all(int descriptor, std::span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EAGAIN) {  // the descriptor is non-blocking
-      pollfd writable{descriptor, POLLOUT, 0};
-      ::poll(&writable, 1, -1);
-      continue;
-    }
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
-  return true;
 }
 
 // Errors are ignored, because nothing depends on this clean-up.
@@ -250,12 +249,12 @@ void AtomicFile::write_to_target() {
   ::sigemptyset(&pipe);
   ::sigaddset(&pipe, SIGPIPE);
   ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
-  std::vector<uint8_t> bytes(1 << 20);
+  std::string bytes(1 << 20, '\0');
   bool written = true;
   for (uint64_t offset = 0; written && offset < end_;) {
     const ssize_t count =
         ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    written = count > 0 && write_all(target_, std::span(bytes).first(static_cast<size_t>(count)));
+    written = count > 0 && write_all(target_, {bytes.data(), static_cast<size_t>(count)});
     offset += static_cast<uint64_t>(std::max<ssize_t>(0, count));
   }
   const int reason = errno;

@@ -36,6 +36,9 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
+// Writes all bytes. Returns false if that fails; errno then has the reason.
+bool write_all(int descriptor, std::string_view bytes);
+
 // Returns all bytes of a regular file. Throws as InputFile does.
 std::string text_of(const std::filesystem::path& file);
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <climits>
 
-#include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 
 namespace ringgrad {
 namespace {
@@ -16,16 +16,6 @@ namespace {
 constexpr size_t kLongestLine = 64 << 10;  // a rank that writes no line ends cannot fill the memory
 constexpr size_t kPiece = 16 << 10;        // one stream's turn
 constexpr size_t kPipeBytes = 64 << 10;    // the capacity of a pipe
-
-void write_all_to(int descriptor, const char* bytes, size_t size) {
-  while (size > 0) {
-    const ssize_t n = write(descriptor, bytes, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a full disk costs the log, not the job
-    bytes += n;
-    size -= static_cast<size_t>(n);
-  }
-}
 
 }  // namespace
 
@@ -62,7 +52,8 @@ bool RankOutput::forward() {
     if (!line_.empty()) end_line();
     return false;
   }
-  if (log_ >= 0) write_all_to(log_, bytes, static_cast<size_t>(n));
+  if (log_ >= 0)
+    write_all(log_, {bytes, static_cast<size_t>(n)});  // a full disk costs the log only
   for (ssize_t i = 0; i < n; ++i) {
     if (bytes[i] != '\n') line_ += bytes[i];
     if (bytes[i] == '\n' || line_.size() >= kLongestLine) end_line();

@@ -15,6 +15,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -44,13 +45,9 @@ std::string text_of(int file) {
   return text;
 }
 
-void write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    CHECK_AS(IoError, written > 0, "standard output cannot be written: ", std::strerror(errno));
-    text.remove_prefix(static_cast<size_t>(written));
-  }
+void write_document(int file, std::string_view text) {
+  CHECK_AS(IoError, write_all(file, text),
+           "standard output cannot be written: ", std::strerror(errno));
 }
 
 // Replaces bytes that are not UTF-8 (in a file name, say) instead of refusing them.
@@ -76,7 +73,7 @@ void hand_over(const std::string& file, int code, const std::string& error) {
   const FileDescriptor launchers(open(file.c_str(), O_RDWR | O_CLOEXEC));
   if (!launchers || (kept.empty() && !text_of(launchers.get()).empty())) return;
   if (ftruncate(launchers.get(), 0) == 0)
-    write_all(launchers.get(), error.empty() ? kept : end_as_json(code, error));
+    write_document(launchers.get(), error.empty() ? kept : end_as_json(code, error));
 }
 
 // Signals that end the program at once unless its command catches them, with the message for that
@@ -155,7 +152,7 @@ void close_document(int code, const std::string& error) {
   if (kept.empty() && handed_over) kept = text_of(handed_over.get());
   if (kept.empty() || !error.empty()) kept = end_as_json(code, error);
   keep_from_printing_at_signals();  // one document is enough
-  write_all(out.get(), kept + '\n');
+  write_document(out.get(), kept + '\n');
   out = FileDescriptor();
 }
 

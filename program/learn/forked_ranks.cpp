@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/distributed/failure.h"
 #include "ringgrad/program/console/json_text.h"
@@ -46,14 +47,6 @@ nlohmann::json answer_of(int rank, Links& links, const RankBody& body) {
     return {{"error", error.what()}, {"noticed", is_noticed(std::current_exception())}};
   } catch (...) {
     return {{"error", "something that is no std::exception"}};
-  }
-}
-
-void write_all(int descriptor, const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t n = write(descriptor, text.data() + at, text.size() - at);
-    if (n <= 0) return;
-    at += static_cast<size_t>(n);
   }
 }
 
