@@ -98,6 +98,17 @@ class Elements {
   Strides strides_;
 };
 
+// Calls body(index) for every index of a shape, the last dimension fastest.
+template <class Body>
+void for_each_index(const Shape& shape, const Body& body) {
+  Shape index = shape;
+  std::ranges::fill(index, 0);
+  for (int64_t left = shape.numel(); left > 0; --left) {
+    body(std::as_const(index));
+    for (int d = shape.dim() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
+  }
+}
+
 // A result of a kernel. If the layout has blocks, the channels beyond the last in its last block
 // are set to 0.
 template <class A>
@@ -107,10 +118,8 @@ class Results : public Elements<A> {
     if (!y.defined() || !y.is_channel_blocked()) return;
     const Shape& s = y.shape();
     const int64_t end = (s[1] + kChannelBlock - 1) / kChannelBlock * kChannelBlock;
-    for (int64_t n = 0; n < s[0]; ++n)
-      for (int64_t c = s[1]; c < end; ++c)
-        for (int64_t h = 0; h < s[2]; ++h)
-          for (int64_t w = 0; w < s[3]; ++w) (*this)(n, c, h, w) = 0;
+    for_each_index({s[0], end - s[1], s[2], s[3]},
+                   [&](const Shape& i) { (*this)(i[0], s[1] + i[1], i[2], i[3]) = 0; });
   }
 };
 
@@ -132,17 +141,6 @@ class Sums {
   Strides strides_;
   std::vector<double> values_;
 };
-
-// Calls body(index) for every index of a shape, the last dimension fastest.
-template <class Body>
-void for_each_index(const Shape& shape, const Body& body) {
-  Shape index = shape;
-  std::ranges::fill(index, 0);
-  for (int64_t left = shape.numel(); left > 0; --left) {
-    body(std::as_const(index));
-    for (int d = shape.dim() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
-  }
-}
 
 // Calls body(index in x) for each element of x that is summed into the element at index `at` of y.
 // The summed dimensions of y have size 1.

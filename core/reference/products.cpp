@@ -32,22 +32,19 @@ void for_each_product(const Shape& y, const Shape& x, const Shape& w, const Conv
                       const Body& body) {
   const int64_t filters_of_group = w[0] / o.groups;
   int64_t out = 0;
-  for (int64_t image = 0; image < y[0]; ++image)
-    for (int64_t filter = 0; filter < y[1]; ++filter)
-      for (int64_t row = 0; row < y[2]; ++row)
-        for (int64_t column = 0; column < y[3]; ++column, ++out) {
-          const int64_t first_channel = filter / filters_of_group * w[1];
-          int64_t weight = filter * w[1] * w[2] * w[3];
-          for (int64_t channel = 0; channel < w[1]; ++channel)
-            for (int64_t r = 0; r < w[2]; ++r)
-              for (int64_t s = 0; s < w[3]; ++s, ++weight) {
-                const int64_t h = row * o.stride.h + r * o.dilation.h - o.padding.h;
-                const int64_t v = column * o.stride.w + s * o.dilation.w - o.padding.w;
-                if (h < 0 || h >= x[2] || v < 0 || v >= x[3]) continue;
-                const int64_t plane = image * x[1] + first_channel + channel;
-                body(out, (plane * x[2] + h) * x[3] + v, weight);
-              }
+  for_each_index(y, [&](const Shape& i) {
+    const int64_t first_plane = i[0] * x[1] + i[1] / filters_of_group * w[1];
+    int64_t weight = i[1] * w[1] * w[2] * w[3];
+    for (int64_t channel = 0; channel < w[1]; ++channel)
+      for (int64_t r = 0; r < w[2]; ++r)
+        for (int64_t s = 0; s < w[3]; ++s, ++weight) {
+          const int64_t h = i[2] * o.stride.h + r * o.dilation.h - o.padding.h;
+          const int64_t v = i[3] * o.stride.w + s * o.dilation.w - o.padding.w;
+          if (h < 0 || h >= x[2] || v < 0 || v >= x[3]) continue;
+          body(out, ((first_plane + channel) * x[2] + h) * x[3] + v, weight);
         }
+    ++out;
+  });
 }
 
 void conv2d(Stream, const Tensor& y_out, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in,
