@@ -1,6 +1,8 @@
 // A pass over the tape, for Tensor::backward() and autograd::grad(). Private to autograd.
 #pragma once
 
+#include <unordered_set>
+
 #include "ringgrad/autograd/twice.h"
 
 namespace ringgrad {
@@ -12,6 +14,8 @@ struct BackwardRequest {
   const Twice* graph = nullptr;
   std::vector<Edge> capture = {};
   std::vector<Tensor> captured = {};  // one for each captured edge
+  // The captured edges' nodes, and those between them and the root. No other node takes part.
+  std::unordered_set<const Node*> way = {};
 };
 
 // Throws Error in the name of `name` if this thread runs a backward pass.

@@ -16,7 +16,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "ringgrad/autograd/backward_pass.h"
@@ -81,9 +80,8 @@ class BackwardPass {
   };
 
   Node::Progress& progress_of(Node& node);
-  void find_way(const std::shared_ptr<Node>& root);
   bool is_on_way(const Node* node) const {
-    return accumulates() ? node != nullptr : on_way_.contains(node);
+    return accumulates() ? node != nullptr : request_.way.contains(node);
   }
   bool runs(const Node& node) const;
   void count_dependencies(const std::shared_ptr<Node>& root);
@@ -102,8 +100,6 @@ class BackwardPass {
   std::vector<std::function<void()>> final_callbacks_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
-  // With captured gradients: the nodes between them and the root.
-  std::unordered_set<const Node*> on_way_;
 };
 
 constinit thread_local BackwardPass* current_pass = nullptr;
@@ -123,29 +119,6 @@ BackwardPass::Queue& BackwardPass::queue_of(Device device) {
 // same time.
 Node::Progress& BackwardPass::progress_of(Node& node) {
   return node.sequence == kLeafSequence ? leaves_[&node] : node.progress;
-}
-
-// Finds the nodes whose gradient is captured, and the nodes from which one of them can be reached.
-// No other node takes part.
-void BackwardPass::find_way(const std::shared_ptr<Node>& root) {
-  std::unordered_set<const Node*> captured;
-  std::unordered_set<const Node*> seen{root.get()};
-  for (const Edge& edge : request_.capture) captured.insert(edge.node.get());
-  struct Step {
-    const Node* node;
-    size_t next = 0;  // the edge to visit next
-  };
-  std::vector<Step> path{{root.get()}};
-  while (!path.empty()) {
-    auto& [node, next] = path.back();
-    if (next < node->next.size()) {
-      const Node* below = node->next[next++].node.get();
-      if (below && seen.insert(below).second) path.push_back({below});
-      continue;
-    }
-    if (runs(*node) || captured.contains(node)) on_way_.insert(node);
-    path.pop_back();
-  }
 }
 
 // Returns true if the node's closure runs. It does not run if the node's gradient is only to be
@@ -179,10 +152,6 @@ void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
 }
 
 void BackwardPass::run(const Edge& root, Tensor grad) {
-  if (!accumulates()) {
-    find_way(root.node);
-    if (on_way_.empty()) return;
-  }
   count_dependencies(root.node);
   progress_of(*root.node).dependencies = 1;
   deliver(root, std::move(grad));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ringgrad/autograd/backward_pass.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/core/base/check.h"
@@ -5,6 +7,32 @@
 #include "ringgrad/core/program_observer.h"
 
 namespace ringgrad {
+
+// Finds the captured edges' nodes that the root reaches, and the nodes from which one of them can
+// be reached.
+static void find_way(BackwardRequest& request, const Node* root) {
+  std::unordered_set<const Node*> captured;
+  std::unordered_set<const Node*> seen{root};
+  for (const Edge& edge : request.capture) captured.insert(edge.node.get());
+  struct Step {
+    const Node* node;
+    size_t next = 0;  // the edge to visit next
+  };
+  std::vector<Step> path{{root}};
+  while (!path.empty()) {
+    auto& [node, next] = path.back();
+    if (next < node->next.size()) {
+      const Node* below = node->next[next++].node.get();
+      if (below && seen.insert(below).second) path.push_back({below});
+      continue;
+    }
+    if (captured.contains(node) || std::ranges::any_of(node->next, [&](const Edge& edge) {
+          return request.way.contains(edge.node.get());
+        }))
+      request.way.insert(node);
+    path.pop_back();
+  }
+}
 
 std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
                                    const std::vector<Tensor>& inputs, const GradOptions& options) {
@@ -33,6 +61,7 @@ std::vector<Tensor> autograd::grad(const std::vector<Tensor>& outputs,
           " requires no gradient; mark it with requires_grad_() before it is used");
     request.capture.push_back(gradient_edge(input));
   }
+  find_way(request, root.get());
   run_backward_pass({root, 0}, scalar(0, {first[0].dtype(), first[0].device()}), request);
   for (size_t i = 0; i < inputs.size(); ++i) {
     CHECK(options.allow_unused || request.captured[i], "grad: the outputs do not depend on input ",
