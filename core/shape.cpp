@@ -34,11 +34,6 @@ void Shape::insert(int d, int64_t size) {
   ++dim_;
 }
 
-void Shape::erase(int d) {
-  std::copy(begin() + d + 1, end(), begin() + d);
-  --dim_;
-}
-
 bool Shape::operator==(const Shape& other) const { return std::ranges::equal(*this, other); }
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {

@@ -13,29 +13,11 @@ Tensor to(const Tensor& x, DType dtype) {
       "to", {x}, y, [from = x.dtype()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
 }
 
-Tensor to(const Tensor& x, Device device) {
-  OpScope scope("to");
-  check_defined("to", x);
-  if (x.device() == device) return x;
-  check_device("to", device);
-  const Tensor y = copy_of(x, {x.dtype(), device, x.layout()});
-  return differentiable(
-      "to", {x}, y, [from = x.device()](const Tensor& dy) -> Gradients { return {to(dy, from)}; });
-}
-
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", x);
   if (x.is_contiguous()) return x;
   return differentiable("contiguous", {x}, as_contiguous(x),
                         [](const Tensor& dy) -> Gradients { return {dy}; });
-}
-
-Tensor clone(const Tensor& x) {
-  OpScope scope("clone");
-  check_defined("clone", x);
-  Tensor y = empty_like(x);
-  kernels::copy(y, x);
-  return differentiable("clone", {x}, y, [](const Tensor& dy) -> Gradients { return {dy}; });
 }
 
 Tensor to_layout(const Tensor& x, Layout layout) {

@@ -93,15 +93,6 @@ Tensor reshape(const Tensor& x_, const Shape& wanted) {
       [from = x.shape()](const Tensor& dy) -> Gradients { return {reshape(dy, from)}; });
 }
 
-Tensor view(const Tensor& x_, const Shape& shape) {
-  check_defined("view", x_);
-  const Tensor x = viewable(x_);
-  CHECK_AS(ShapeError, strides_of_reshaped(x, resolve_shape(x, shape)), "view: a tensor of shape ",
-           x.shape(), " with strides ", x.strides(), " cannot be seen with shape ", shape,
-           " without a copy; reshape() makes one");
-  return reshape(x, shape);
-}
-
 Tensor flatten(const Tensor& x, Int start_dim, Int end_dim) {
   check_defined("flatten", x);
   if (x.dim() == 0) return reshape(x, {1});

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/shape.h"
 
@@ -18,6 +20,11 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
     result[d + offset] = x == 1 ? y : x;
   }
   return result;
+}
+
+void Shape::erase(int d) {
+  std::copy(begin() + d + 1, end(), begin() + d);
+  --dim_;
 }
 
 }  // namespace ringgrad

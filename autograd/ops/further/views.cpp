@@ -203,4 +203,14 @@ Tensor stack(const std::vector<Tensor>& tensors, Int dim) {
   return cat(unsqueezed, dim);
 }
 
+Tensor view(const Tensor& x_, const Shape& shape) {
+  check_defined("view", x_);
+  const Tensor x = viewable(x_);
+  const Tensor y = reshape(x, shape);
+  CHECK_AS(ShapeError, y.shares_memory_with(x), "view: a tensor of shape ", x.shape(),
+           " with strides ", x.strides(), " cannot be seen with shape ", shape,
+           " without a copy; reshape() makes one");
+  return y;
+}
+
 }  // namespace ringgrad
