@@ -11,16 +11,6 @@ void throw_out_of_range(const std::string& number, size_t bytes) {
                        8 * bytes, " bits of its parameter"));
 }
 
-bool operator<(Scalar a, Scalar b) {
-  if (a.is_integer() && b.is_integer()) return a.to<int64_t>() < b.to<int64_t>();
-  // A long double of x86 has 64 bits of mantissa, which hold every int64 and every double.
-  static_assert(__LDBL_MANT_DIG__ >= 64);
-  const auto wide = [](Scalar c) {
-    return c.is_integer() ? static_cast<long double>(c.to<int64_t>()) : c.to<double>();
-  };
-  return wide(a) < wide(b);
-}
-
 bool holds(DType dtype, Scalar number) {
   if (is_floating(dtype) || dtype == DType::Bool) return true;
   if (number.is_integer() && dtype == DType::Int64) return true;

@@ -136,7 +136,8 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
           "' begins with sha256, which is ours");
 
   const auto entries = laid_out(tensors);
-  SafetensorsHeader header{.entries = {}, .metadata = metadata, .hashes = {}, .data_begin = 0};
+  SafetensorsHeader header;
+  header.metadata = metadata;
   for (const auto& [entry, tensor] : entries) {
     header.entries.push_back(entry);
     header.hashes[entry.name] = std::string(64, '0');

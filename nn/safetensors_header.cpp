@@ -40,7 +40,7 @@ class HeaderReader {
     if (depth_ == 2 || depth_ == 3) fail("a JSON object where ", expected(), " was expected");
     if (++depth_ == 2) {
       in_metadata_ = name_ == kMetadata;
-      if (!in_metadata_) header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}});
+      if (!in_metadata_) header_.entries.emplace_back().name = name_;
       if (header_.entries.size() > kMaxEntries) fail("more than ", kMaxEntries, " tensors");
       seen_.clear();
     }
@@ -225,7 +225,8 @@ SafetensorsHeader read_safetensors_header(const InputFile& file) {
   CHECK_AS(DataError, text.starts_with('{'), "load: ", name,
            ": byte 8 is no '{'; is it a safetensors file?");
 
-  SafetensorsHeader header{.entries = {}, .metadata = {}, .hashes = {}, .data_begin = 8 + length};
+  SafetensorsHeader header;
+  header.data_begin = 8 + length;
   HeaderReader reader(name, header);
   json::sax_parse(text, &reader);
   check_offsets(name, file.size() - header.data_begin, header.entries);

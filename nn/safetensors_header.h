@@ -47,7 +47,7 @@ struct SafetensorsHeader {
   // SHA-256 by the tensor's name, for all tensors or for none.
   std::map<std::string, std::string> hashes;
   // The position in the file where the data begins.
-  uint64_t data_begin;
+  uint64_t data_begin = 0;
 
   bool operator==(const SafetensorsHeader&) const = default;
 };

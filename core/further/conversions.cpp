@@ -1,8 +1,18 @@
-// Conversions, and questions about them, that kernels and operations outside the book ask for.
+// Conversions and comparisons of numbers that kernels and operations outside the book need.
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
+
+bool operator<(Scalar a, Scalar b) {
+  if (a.is_integer() && b.is_integer()) return a.to<int64_t>() < b.to<int64_t>();
+  // A long double of x86 has 64 bits of mantissa, which hold every int64 and every double.
+  static_assert(__LDBL_MANT_DIG__ >= 64);
+  const auto wide = [](Scalar c) {
+    return c.is_integer() ? static_cast<long double>(c.to<int64_t>()) : c.to<double>();
+  };
+  return wide(a) < wide(b);
+}
 
 bool holds_exactly(DType dtype, Scalar number) {
   const auto value = number.to<double>();

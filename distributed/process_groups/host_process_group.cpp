@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <exception>
 
 #include "ringgrad/core/base/check.h"
@@ -24,8 +23,7 @@ HostProcessGroup::HostProcessGroup(std::unique_ptr<Transport> transport, const H
       options_(options),
       exceptions_at_birth_(std::uncaught_exceptions()),
       transport_(std::move(transport)),
-      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  CHECK_AS(DistributedError, wakeup_, "process group: eventfd: ", std::strerror(errno));
+      wakeup_(new_doorbell()) {
   if (find_group_memory) memory_ = find_group_memory(*transport_, options_);
   if (make_point_to_point) point_to_point_ = make_point_to_point(*this);
   CHECK(options_.algorithm != AllReduceAlgorithm::SharedMemory || memory_,

@@ -3,10 +3,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
-#include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {
@@ -30,29 +27,25 @@ inline void pause() {
 #endif
 }
 
-std::vector<ControlLink> controls_of(std::vector<Link>& links) {
-  std::vector<ControlLink> controls;
-  for (Link& link : links) controls.push_back(std::move(link.control));
-  return controls;
-}
-
-std::vector<std::unique_ptr<Channel>> channels_of(std::vector<Link>& links) {
-  std::vector<std::unique_ptr<Channel>> channels;
-  for (Link& link : links) channels.push_back(std::move(link.data));
-  return channels;
-}
-
-FileDescriptor new_doorbell() {
-  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  CHECK_AS(DistributedError, doorbell, "transport: eventfd: ", std::strerror(errno));
-  return doorbell;
+// Takes the control connections of all links, or the channels.
+template <class Part>
+std::vector<Part> parts_of(std::vector<Link>& links, Part Link::*part) {
+  std::vector<Part> parts;
+  for (Link& link : links) parts.push_back(std::move(link.*part));
+  return parts;
 }
 
 }  // namespace
 
+FileDescriptor new_doorbell() {
+  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  check_opened<DistributedError>(doorbell, "transport: eventfd");
+  return doorbell;
+}
+
 Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline deadline)
-    : ranks_(rank, controls_of(links)),
-      streams_(channels_of(links)),
+    : ranks_(rank, parts_of(links, &Link::control)),
+      streams_(parts_of(links, &Link::data)),
       sorter_(make_sorter ? make_sorter(*this) : nullptr),
       doorbell_(new_doorbell()),
       local_(find_local_peers ? find_local_peers(ranks_, streams_, doorbell_, deadline) : nullptr),

@@ -28,6 +28,9 @@
 
 namespace ringgrad {
 
+// Returns an eventfd, which wakes a thread that waits in poll().
+FileDescriptor new_doorbell();
+
 // The connection of one pair of ranks.
 struct Link {
   ControlLink control;
