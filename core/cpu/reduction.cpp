@@ -2,6 +2,7 @@
 #include "ringgrad/core/kernels/reduction.h"
 
 #include <algorithm>
+#include <functional>
 #include <type_traits>
 
 #include "ringgrad/core/base/before_main.h"
@@ -12,61 +13,29 @@ namespace {
 
 constexpr size_t kBlock = 1024;  // partial results of one block stay in the first-level cache
 
-struct Unscaled {
+struct Sum {
   template <class A>
-  static A finish(A value, A) {
-    return value;
-  }
-};
-struct Sum : Unscaled {
-  template <class A>
-  static A apply(A a, A b) {
+  A operator()(A a, A b) const {
     return static_cast<A>(static_cast<Wrapping<A>>(a) + static_cast<Wrapping<A>>(b));
   }
 };
-struct Product : Unscaled {
+struct Average : Sum {};
+struct Product {
   template <class A>
-  static A apply(A a, A b) {
+  A operator()(A a, A b) const {
     return static_cast<A>(static_cast<Wrapping<A>>(a) * static_cast<Wrapping<A>>(b));
   }
 };
-struct BitAnd : Unscaled {
-  template <class A>
-  static A apply(A a, A b) {
-    return a & b;
-  }
-};
-struct BitOr : Unscaled {
-  template <class A>
-  static A apply(A a, A b) {
-    return a | b;
-  }
-};
-struct BitXor : Unscaled {
-  template <class A>
-  static A apply(A a, A b) {
-    return a ^ b;
-  }
-};
-struct Average : Sum {
-  template <class A>
-  static A finish(A sum, A scale) {
-    if constexpr (std::is_integral_v<A>)
-      return sum / scale;
-    else
-      return sum * scale;
-  }
-};
 // Returns NaN if either is NaN: a by the test, and b because no comparison with it holds.
-struct Min : Unscaled {
+struct Min {
   template <class A>
-  static A apply(A a, A b) {
+  A operator()(A a, A b) const {
     return a < b || a != a ? a : b;
   }
 };
-struct Max : Unscaled {
+struct Max {
   template <class A>
-  static A apply(A a, A b) {
+  A operator()(A a, A b) const {
     return a > b || a != a ? a : b;
   }
 };
@@ -79,6 +48,17 @@ A scale_for(int ranks) {
     return A(1) / static_cast<A>(ranks);
 }
 
+// An average is scaled at the end.
+template <class Op, class A>
+A finished(A value, A scale) {
+  if constexpr (!std::is_same_v<Op, Average>)
+    return value;
+  else if constexpr (std::is_integral_v<A>)
+    return value / scale;
+  else
+    return value * scale;
+}
+
 template <class T, class Op, class Incoming>
 void combine(void* wide_, const void* own_, const void* incoming_, size_t n) {
   using A = Accumulator<T>;
@@ -87,7 +67,7 @@ void combine(void* wide_, const void* own_, const void* incoming_, size_t n) {
   const Incoming* incoming = static_cast<const Incoming*>(incoming_);
 #pragma GCC ivdep
   for (size_t i = 0; i < n; ++i)
-    wide[i] = Op::apply(static_cast<A>(own[i]), static_cast<A>(incoming[i]));
+    wide[i] = Op()(static_cast<A>(own[i]), static_cast<A>(incoming[i]));
 }
 
 template <class T, class Op>
@@ -99,7 +79,7 @@ void finish(void* result_, const void* wide_, size_t n, int ranks) {
   const A* wide = static_cast<const A*>(wide_);
   const A scale = scale_for<A>(ranks);
 #pragma GCC ivdep
-  for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(Op::finish(wide[i], scale));
+  for (size_t i = 0; i < n; ++i) result[i] = static_cast<T>(finished<Op>(wide[i], scale));
 }
 
 // Two ranks are the common case and worth a loop without a block of partial results. Each result is
@@ -111,7 +91,8 @@ void reduce_pair(T* x, T* y, const T* a, const T* b, size_t begin, size_t end) {
   const A scale = scale_for<A>(2);
 #pragma GCC ivdep
   for (size_t i = begin; i < end; ++i) {
-    const A result = Op::finish(Op::apply(static_cast<A>(a[i]), static_cast<A>(b[i])), scale);
+    const A both = Op()(static_cast<A>(a[i]), static_cast<A>(b[i]));
+    const A result = finished<Op>(both, scale);
     x[i] = static_cast<T>(result);
     y[i] = static_cast<T>(result);
   }
@@ -126,7 +107,7 @@ void combine_all(void* wide_, const void* const* inputs, int ranks, size_t begin
   for (size_t i = 0; i < n; ++i) wide[i] = static_cast<A>(input(0)[i]);
   for (int r = 1; r < ranks; ++r) {
     const T* x = input(r);
-    for (size_t i = 0; i < n; ++i) wide[i] = Op::apply(wide[i], static_cast<A>(x[i]));
+    for (size_t i = 0; i < n; ++i) wide[i] = Op()(wide[i], static_cast<A>(x[i]));
   }
 }
 
@@ -177,9 +158,9 @@ const ReduceFunctions* for_op(ReduceOp op) {
   if constexpr (averages)
     if (op == ReduceOp::Average) return &kReduction<T, Average>;
   if constexpr (bits) {
-    if (op == ReduceOp::BitAnd) return &kReduction<T, BitAnd>;
-    if (op == ReduceOp::BitOr) return &kReduction<T, BitOr>;
-    if (op == ReduceOp::BitXor) return &kReduction<T, BitXor>;
+    if (op == ReduceOp::BitAnd) return &kReduction<T, std::bit_and<>>;
+    if (op == ReduceOp::BitOr) return &kReduction<T, std::bit_or<>>;
+    if (op == ReduceOp::BitXor) return &kReduction<T, std::bit_xor<>>;
   }
   return nullptr;
 }
