@@ -30,6 +30,9 @@ Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& option
           (width - kernel.w) / stride.w + 1};
 }
 
+// Returns x in a layout that the device's pooling reads.
+Tensor laid_out(const Tensor& x) { return to_layout(x, layout_policy(x.device()).pool2d(x)); }
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
@@ -39,7 +42,7 @@ Tensor max_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   CHECK_AS(ShapeError, x_.size(2) + 2 * options.padding.h <= INT32_MAX / x_.size(3),
            "max_pool2d: the planes of the input ", x_.shape(), " padded by ", options.padding,
            " have more than 2^31 - 1 pixels, whose places an int32 index cannot name");
-  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = laid_out(x_);
   Tensor y = empty(shape, x.options());
   Tensor index = empty(shape, {DType::Int32, x.device(), x.layout()});
   kernels::max_pool2d(y, index, x, options);
@@ -58,7 +61,7 @@ Tensor avg_pool2d(const Tensor& x_, const Pool2dOptions& wanted) {
   OpScope scope("avg_pool2d");
   Pool2dOptions options = wanted;
   const Shape shape = pooled_shape("avg_pool2d", x_, options);
-  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = laid_out(x_);
   Tensor y = empty(shape, x.options());
   kernels::avg_pool2d(y, x, options);
   return differentiable(
@@ -80,7 +83,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x_, Pair output_size) {
         output_size, ", expected at least 0");
   CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0, "adaptive_avg_pool2d: the input ",
            x_.shape(), " has no pixels, expected at least one");
-  const Tensor x = to_layout(x_, layout_policy(x_.device()).pool2d(x_));
+  const Tensor x = laid_out(x_);
   Tensor y = empty({x.size(0), x.size(1), output_size.h, output_size.w}, x.options());
   if (y.numel() > 0) kernels::adaptive_avg_pool2d(y, x);
   return differentiable(

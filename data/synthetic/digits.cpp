@@ -145,7 +145,7 @@ Matrix2 random_affine(RandomSequence& random) {
 
 }  // namespace
 
-void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDigitSide> pixels) {
+void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitPixels> pixels) {
   RandomSequence random(0, Purpose::Digits, number);
   const auto& variants = skeletons()[digit];
   const Skeleton& skeleton = variants[random.below(variants.size())];
@@ -173,7 +173,7 @@ void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDig
   const int32_t contrast = random.between(150, 255);
   const int32_t noise = random.between(0, 48);
   uint64_t bits = 0;
-  for (int i = 0; i < kDigitSide * kDigitSide; ++i) {
+  for (int i = 0; i < kDigitPixels; ++i) {
     if (i % 8 == 0) bits = random.next();
     const int32_t grain = static_cast<int32_t>(bits & 255) - 128;
     bits >>= 8;
@@ -186,15 +186,14 @@ void make_digits(const std::filesystem::path& folder) {
   uint64_t number = 0;  // every picture of both splits has its own number
   for (const auto& [prefix, count] : {std::pair{"train", 12000}, std::pair{"t10k", 2000}}) {
     std::vector<uint8_t> labels;
-    std::vector<uint8_t> pixels(static_cast<size_t>(count) * kDigitSide * kDigitSide);
+    std::vector<uint8_t> pixels(static_cast<size_t>(count) * kDigitPixels);
     // Each digit occurs equally often, in an order that no stride of a sampler matches.
     for (int64_t place : epoch_order(count, true, 0, count))
       labels.push_back(static_cast<uint8_t>(place % 10));
     uint8_t* next = pixels.data();
     for (uint8_t label : labels) {
-      draw_digit(label, number++,
-                 std::span<uint8_t, kDigitSide * kDigitSide>(next, kDigitSide * kDigitSide));
-      next += kDigitSide * kDigitSide;
+      draw_digit(label, number++, std::span<uint8_t, kDigitPixels>(next, kDigitPixels));
+      next += kDigitPixels;
     }
     write_idx(folder / (std::string(prefix) + "-images-idx3-ubyte"),
               {count, kDigitSide, kDigitSide}, pixels);

@@ -18,10 +18,11 @@
 namespace ringgrad {
 
 inline constexpr int kDigitSide = 28;
+inline constexpr int kDigitPixels = kDigitSide * kDigitSide;
 
 // Draws picture `number` of a digit, 0 to 9, on a black (0) background, row-major. A pure function
 // of its arguments.
-void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitSide * kDigitSide> pixels);
+void draw_digit(int digit, uint64_t number, std::span<uint8_t, kDigitPixels> pixels);
 
 // Writes 12,000 training and 2,000 test pictures as the four IDX files of MNIST into `folder`,
 // which must exist. Each file appears complete or not at all. Throws IoError.

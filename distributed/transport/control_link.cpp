@@ -49,7 +49,7 @@ void ControlLink::read_available() {
   for (;;) {
     const ssize_t n = recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) {
       closed_ = true;
       return;

@@ -39,22 +39,24 @@ class TcpChannel final : public Channel {
   size_t ahead_end_ = 0;
 };
 
+// Returns how many bytes a system call has moved, 0 if it would have had to wait.
+size_t moved(ssize_t result) {
+  if (result >= 0) return static_cast<size_t>(result);
+  if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) return 0;
+  throw ChannelClosed{std::strerror(errno)};
+}
+
 size_t TcpChannel::write(std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent >= 0) return static_cast<size_t>(sent);
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS) return 0;
-  throw ChannelClosed{std::strerror(errno)};
+  return moved(sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 size_t TcpChannel::receive(std::byte* to, size_t capacity) {
   const ssize_t received = recv(socket_.get(), to, capacity, MSG_DONTWAIT);
-  if (received > 0) return static_cast<size_t>(received);
   if (received == 0) throw ChannelClosed{"end of stream"};
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
-  throw ChannelClosed{std::strerror(errno)};
+  return moved(received);
 }
 
 size_t TcpChannel::read(std::span<std::byte> bytes) {
