@@ -44,6 +44,9 @@ Generator::Generator(uint64_t seed, Device device)
   set_state(seed, 0);
 }
 
+Generator::Generator(const Tensor& state)
+    : state_(copy_of(state, {state.dtype(), state.device()})) {}
+
 void Generator::set_state(uint64_t seed, uint64_t offset) {
   copy_(state_, tensor<int64_t>({static_cast<int64_t>(seed), static_cast<int64_t>(offset)}));
 }

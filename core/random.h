@@ -109,6 +109,7 @@ inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0, Device device = {});
+  explicit Generator(const Tensor& state);  // goes on from a copy of another generator's state()
   // Returns a snapshot [seed, offset] for a draw of `count` numbers. Advances the state on the
   // device, without waiting for it.
   Tensor draw(int64_t count);

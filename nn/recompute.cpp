@@ -121,8 +121,7 @@ void Part::run_again() {
     inputs.push_back(inputs_[i] ? inputs_[i].get().detach() : Tensor());
     if (wants_grad_[i]) inputs[i].set_requires_grad();
   }
-  Generator random(0, random_state_.device());
-  copy_(random.state(), random_state_);
+  Generator random(random_state_);
   const ThreadModes::Scope modes(modes_);
   const GeneratorScope numbers(random);
   SecondRun second(kept_);

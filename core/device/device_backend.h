@@ -77,9 +77,9 @@ class DeviceBackend {
   // device.
   virtual bool capturing() const { return false; }
   // Adds a hook for work that the host must do at each replay of the graph that is being recorded.
-  // Hooks are called in the order in which they were added, and live as long as the graph.
-  // REQUIRES: capturing().
-  virtual void on_replay(ReplayHook) {}
+  // Hooks are called in the order in which they were added, but the outermost ones first. They live
+  // as long as the graph. REQUIRES: capturing().
+  virtual void on_replay(ReplayHook, bool /*outermost*/ = false) {}
   // Keeps the blocks that were taken for `stream`, because the step that is being recorded holds
   // their addresses. REQUIRES: capturing().
   virtual void keep_memory(Stream) {}

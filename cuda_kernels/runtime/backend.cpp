@@ -128,7 +128,9 @@ class CudaBackend : public DeviceBackend {
     return std::make_unique<Graph>(cuda::capture(Device(DeviceType::CUDA, index), body));
   }
   bool capturing() const override { return cuda::capturing(); }
-  void on_replay(ReplayHook hook) override { cuda::on_replay(std::move(hook)); }
+  void on_replay(ReplayHook hook, bool outermost) override {
+    cuda::on_replay(std::move(hook), outermost);
+  }
   void keep_memory(Stream stream) override { cuda::keep_memory(stream); }
 
  private:

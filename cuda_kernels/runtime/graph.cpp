@@ -75,9 +75,10 @@ bool being_captured(Stream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void on_replay(ReplayHook hook) {
+void on_replay(ReplayHook hook, bool outermost) {
   ASSERT(recording);
-  recording->hooks.push_back(std::move(hook));
+  std::vector<ReplayHook>& hooks = recording->hooks;
+  hooks.insert(outermost ? hooks.begin() : hooks.end(), std::move(hook));
 }
 
 void keep_memory(Stream stream) {

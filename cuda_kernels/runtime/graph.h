@@ -78,7 +78,7 @@ bool capturing();
 // Returns true if a capture, by any thread, has reached this stream.
 bool being_captured(Stream stream);
 // See DeviceBackend. REQUIRES: capturing().
-void on_replay(ReplayHook hook);
+void on_replay(ReplayHook hook, bool outermost);
 void keep_memory(Stream stream);
 
 // Locked while a capture begins. While a thread holds it, a stream that is not being captured stays

@@ -19,8 +19,9 @@
 // A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
 // group that can be captured (nccl_process_group.h). Its work on the host, such as agreeing on
 // weights, is done once, when it is recorded. So all ranks must bring the same to each replay as
-// they did then. A replay only advances the step's number. Every 50 replays the ranks compare what
-// the host must know: records of values that are not finite, and the flag.
+// they did then. A replay only advances the step's number. About once a second, and after 50
+// replays at the latest, the ranks compare what the host must know: records of values that are not
+// finite, and the flag. They agree on the replay at which they do so next.
 #pragma once
 
 #include <memory>
@@ -155,6 +156,12 @@ class Reducer : public GradientBuckets {
   bool skipped_ = false;
   bool flag_ = false;
   bool any_flag_ = false;
+  // The last comparison of replays, and the step of the next.
+  struct Comparison {
+    int64_t step = 0;
+    Clock::time_point time;
+  } compared_;
+  int64_t compares_at_ = 0;
 
   ReductionLog log_;
   ReductionTotals totals_;

@@ -23,6 +23,7 @@ struct ThreadsOptions {
   std::string out;
   int ranks = 2;
   bool sync_bn = false;
+  std::string recompute = {};
   int zero = 0;
   double bucket_mb = kUsualBuckets;
   int64_t interrupt_at = -1;  // the step after which a signal asks to stop
@@ -41,7 +42,8 @@ int train_in_threads(const ThreadsOptions& o) {
                                    .sync_bn = o.sync_bn,
                                    .device = "cuda",
                                    .bucket_mb = o.bucket_mb,
-                                   .zero = o.zero},
+                                   .zero = o.zero,
+                                   .recompute = o.recompute},
                                   o.ranks);
   const Data data = read_data(config, "", false);
   // Threads that draw weights at once from the only generator would get others each time.
@@ -96,6 +98,7 @@ void add_options(CLI::App* app, ThreadsOptions& o) {
   app->add_option("--out", o.out)->required();
   app->add_option("--ranks", o.ranks);
   app->add_flag("--sync-bn", o.sync_bn);
+  app->add_option("--recompute", o.recompute);
   app->add_option("--zero", o.zero);
   app->add_option("--bucket-mb", o.bucket_mb);
   app->add_option("--interrupt-at", o.interrupt_at);
