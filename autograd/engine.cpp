@@ -274,10 +274,10 @@ Tensor BackwardPass::take_waiting(const Edge& edge, const Tensor& like) {
 }
 
 Node* BackwardPass::completed_by(const Edge& edge) {
+  if (!accumulates()) return nullptr;
   std::lock_guard lock(mutex_);
   const auto& [pass, dependencies, received] = progress_of(*edge.node);
-  const bool complete =
-      accumulates() && dependencies == 1 && (received.empty() || !received[edge.output]);
+  const bool complete = dependencies == 1 && (received.empty() || !received[edge.output]);
   return complete ? edge.node.get() : nullptr;
 }
 

@@ -16,7 +16,7 @@ bool holds_zeros(const AutogradMeta& leaf) {
 // the note.
 void write_among_zeros(AutogradMeta& leaf) {
   leaf.grad.storage()->bump_version();
-  ++*leaf.zeros;
+  if (leaf.zeros) ++*leaf.zeros;  // a hook may have called set_grad()
 }
 
 }  // namespace

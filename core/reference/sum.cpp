@@ -12,7 +12,10 @@ void sum(Stream, const Tensor& y_out, const Tensor& x_in, double scale) {
     for_each_index(y.shape(), [&](const Shape& i) {
       A total = 0;
       for_each_meeting(i, y.shape(), x.shape(), [&](const Shape& j) { total += x(j); });
-      y(i) = scale == 1 ? total : number<A>(scale * static_cast<double>(total));
+      // A total of integers wraps around, as those of the other providers do, and has a sign.
+      using Signed = std::conditional_t<std::is_integral_v<A>, int64_t, A>;
+      const auto scaled = scale * static_cast<double>(static_cast<Signed>(total));
+      y(i) = scale == 1 ? total : static_cast<A>(number<Signed>(scaled));
     });
   });
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -177,7 +178,7 @@ class Supervisor {
     child.environment.insert(options_.environment.begin(), options_.environment.end());
     for (const char* threads : {"RINGGRAD_THREADS", "OMP_NUM_THREADS"})
       if (variable(threads).empty())
-        child.environment[threads] = std::to_string(std::max(1, cpu_cores() / n));
+        child.environment.emplace(threads, std::to_string(std::max(1, cpu_cores() / n)));
     child.inherited = {status_.descriptor(), launcher_pipe_.descriptor()};
     if (members_) {
       child.inherited.push_back(members_->descriptor());
@@ -254,7 +255,8 @@ class Supervisor {
         streams.push_back(stream);
         ready.push_back({stream->descriptor(), POLLIN, 0});
       }
-    if (poll(ready.data(), ready.size(), timeout) <= 0) return false;
+    if (const int count = poll(ready.data(), ready.size(), timeout); count <= 0)
+      return count < 0 && errno == EINTR;
     for (size_t i = 0; i < sinks.size(); ++i)
       if (ready[first + i].revents != 0) sinks[i]->write_some();
     for (size_t i = 0; i < streams.size(); ++i)
@@ -272,7 +274,7 @@ class Supervisor {
       const auto longest = interrupted_by_ ? kReportTime : timeout_;
       if (!pass_on({}, static_cast<int>(longest.count()))) return;
       while (const int signal = signals_.next())
-        if (signal != SIGCHLD) interrupted_by_ = signal;
+        if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupted_by_ = signal;
     }
   }
 

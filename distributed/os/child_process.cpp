@@ -116,8 +116,10 @@ ChildProcess start_child(const ChildOptions& options) {
   setpgid(child.pid, options.process_group);
   failure.write.reset();
   int reason = 0;
-  // Else exec has closed it.
-  if (read(failure.read.get(), &reason, sizeof reason) == sizeof reason) {
+  ssize_t told;
+  do told = read(failure.read.get(), &reason, sizeof reason);
+  while (told < 0 && errno == EINTR);
+  if (told == sizeof reason) {  // else exec has closed it
     waitpid(child.pid, nullptr, 0);
     throw ExecuteError(str("launch: cannot execute '", program, "': ", std::strerror(reason),
                            reason == ENOENT ? "; give its path, or the name of one in PATH" : ""));

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/environment.h"
@@ -20,6 +21,8 @@ constexpr uint32_t kMaxReply = 64 << 20;
 constexpr std::chrono::milliseconds kBetweenChecks{100};
 // The time by which rank 0's message about missing ranks comes before a rank's own deadline.
 constexpr std::chrono::seconds kGrace{1};
+// Before a rank connects again. A proxy may accept each connection, and lose it at once.
+constexpr std::chrono::milliseconds kRetry{5};
 
 // A reply: this header, then a failure's text or, for each rank, the length of its value (4 bytes)
 // and the value.
@@ -244,6 +247,7 @@ std::vector<std::string> join(int rank, int size, const std::string& value,
     } catch (const ConnectionLostError&) {
       if (deadline.passed()) throw;
       lost = std::current_exception();
+      std::this_thread::sleep_for(kRetry);
     }
   }
 }

@@ -54,8 +54,8 @@ Transport::Transport(int rank, std::vector<Link> links, int ranks_here, Deadline
 Transport::~Transport() { ranks_.say_goodbye(); }
 
 void Transport::complete(Deadline deadline) {
-  cpu_set_t usable;
-  sched_getaffinity(0, sizeof usable, &usable);
+  cpu_set_t usable{};
+  sched_getaffinity(0, sizeof usable, &usable);  // fails on machines with over 1,024 cores
   if (local_) {
     local_->complete(deadline);
     local_->add_cores(usable);

@@ -37,15 +37,15 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
       ++position;
       CHECK(parameter.defined() && parameter.is_leaf(), name, ": parameter '", own_name,
             "' is undefined or was computed from others, expected a leaf");
-      if (!parameter.requires_grad()) {
-        frozen_.push_back({static_cast<int>(groups_.size()), own_name, parameter});
-        continue;
-      }
       CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second,
             name, ": parameter '", own_name, "' comes twice");
       CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name,
                ": parameter '", own_name, "' is on ", parameter.device(), ", the first one on ",
                all[0].device(), ", expected one device");
+      if (!parameter.requires_grad()) {
+        frozen_.push_back({static_cast<int>(groups_.size()), own_name, parameter});
+        continue;
+      }
       group.named.emplace_back(own_name, parameter);
       group.parameters.push_back(parameter);
       all.push_back(parameter);
@@ -75,18 +75,22 @@ void Optimizer::take_in_unfrozen() {
 void Optimizer::zero_grad() {
   take_in_unfrozen();
   if (share_) return share_->zero_grad();
+  // Groups share the arenas, so the notes are made after all fills.
+  std::map<const Storage*, std::vector<Tensor>> zeroed;
   for (Group& group : groups_)
     for (const ArenaRange& range : arena_ranges(group.parameters)) {
       fill_(range.grads, 0);
-      std::vector<Tensor> zeroed;
-      for (const int i : range.parameters) zeroed.push_back(group.parameters[i]);
-      zeros_known(zeroed);
+      for (const int i : range.parameters)
+        zeroed[range.grads.storage().get()].push_back(group.parameters[i]);
     }
+  for (const auto& [storage, leaves] : zeroed) zeros_known(leaves);
 }
 
 void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
   take_in_unfrozen();
+  const Tensor taken = guard ? empty({}, {DType::Bool, step_.device()}) : Tensor();
+  if (guard) kernels::equal(taken, guard, guard);  // false if the guard is NaN
   for (int g = 0; g < num_groups(); ++g) {
     if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
     std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
@@ -106,9 +110,7 @@ void Optimizer::step(const Tensor& guard) {
   }
   if (share_) share_->gather();
   if (!guard) return kernels::affine(step_, step_, 1, 1);
-  const Tensor taken = empty({}, {DType::Bool, step_.device()});
   const Tensor count = empty_like(step_);
-  kernels::equal(taken, guard, guard);
   kernels::copy(count, taken);
   kernels::add(step_, step_, count);
 }

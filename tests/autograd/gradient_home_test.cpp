@@ -51,6 +51,30 @@ TEST_CASE("a gradient that is known to be zeros is written, not added to", "[qui
   CHECK(p.grad() == 20);
 }
 
+TEST_CASE("parameters of several groups are known to be zeros", "[quick]") {
+  const auto leaf = [] { return Tensor(ones({1, 1, 1, 1})).set_requires_grad(); };
+  const std::vector<Tensor> w = {leaf(), leaf(), leaf()};
+  optim::SGD optimizer(std::vector<optim::ParamGroup<optim::SGDOptions>>{
+      {{w[0]}, {.lr = 0.1}}, {{w[1]}, {.lr = 0.2}}, {{w[2]}, {.lr = 0.3}}});
+  optimizer.zero_grad();
+  const Tensor x = tensor<float>({1, 2, 3, 4}, {1, 1, 2, 2});
+  const Tensor loss = sum(conv2d(conv2d(conv2d(x, w[0]), w[1]), w[2]));
+  CHECK_FALSE(adds([&] { loss.backward(); }));
+  for (const Tensor& weight : w) CHECK(weight.grad().item<float>() == 10);
+}
+
+TEST_CASE("a hook may set the gradient that is being computed", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  const Tensor other = mul(p.w, 1.0);  // its node runs after the convolution's
+  other.register_hook([&](const Tensor& grad) {
+    p.w.set_grad(p.w.grad());
+    return grad;
+  });
+  (p.loss() + sum(other)).backward();
+  CHECK(p.grad() == 11);
+}
+
 TEST_CASE("a parameter that is used twice gets both gradients", "[quick]") {
   Parameters p;
   p.optimizer.zero_grad();

@@ -70,8 +70,8 @@ int rank_main() {
   const int rank = std::atoi(variable("RANK").c_str());
   try {
     if (scenario == "environment") {
-      for (const char* name :
-           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"})
+      for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                               "MASTER_ADDR", "OMP_NUM_THREADS"})
         std::cout << name << '=' << variable(name) << '\n';
       must(std::atoi(variable("MASTER_PORT").c_str()) > 0, "port");
       must(variable("RINGGRAD_SECRET").size() == 64, "secret");
@@ -192,10 +192,12 @@ TEST_CASE("ranks get torchrun's environment", "[launch][quick][threads]") {
   options.machine_rank = 2;
   options.port = 12345;
   options.secret = std::string(64, 'x');
+  options.environment["OMP_NUM_THREADS"] = "7";
   REQUIRE(supervise(options).exit_code == 0);
   const std::string log = read_file(directory.path + "/rank5.log");
-  REQUIRE(contains(
-      log, "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"));
+  REQUIRE(contains(log,
+                   "RANK=5\nWORLD_SIZE=6\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\n"
+                   "OMP_NUM_THREADS=7\n"));
 }
 
 TEST_CASE("a rank that is killed is the first cause, with step and bucket",

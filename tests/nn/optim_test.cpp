@@ -413,6 +413,11 @@ TEST_CASE("optim: what cannot be optimised is refused", "[quick]") {
   REQUIRE_THROWS_AS(optim::SGD(Tensors{Tensor()}), Error);
   REQUIRE_THROWS_AS(optim::SGD(Tensors{add(w, 1)}), Error);
   REQUIRE(contains(error_of<Error>([&] { optim::SGD(Tensors{w, w}); }), "comes twice"));
+  const Tensor frozen = ones({2});
+  REQUIRE(contains(error_of<Error>([&] {
+                     optim::SGD(Tensors{w, frozen, frozen});
+                   }),
+                   "comes twice"));
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}, {.lr = -1}), Error);
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}, {.lr = NAN}), Error);
   REQUIRE_THROWS_AS(optim::SGD(Tensors{w}, {.momentum = -1}), Error);
