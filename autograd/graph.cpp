@@ -19,7 +19,7 @@ BEFORE_MAIN(accumulators, hold_over_fork(accumulators_mutex));
 // Releases a node, and then the nodes that die with it. It uses no recursion, because graphs are
 // deep, and no memory for a list, because there may be none left. The list consists of the dying
 // nodes themselves: the last edge of each one leads to the previous one. If two edges lead to one
-// node, releasing the second finds it unowned. A node's closure releases no further nodes, because
+// node, only releasing the second frees it. A node's closure releases no further nodes, because
 // closures hold saved tensors, which own no nodes.
 void release(std::shared_ptr<Node> node) {
   std::shared_ptr<Node> dying;
@@ -50,8 +50,6 @@ uint64_t next_sequence() {
   static std::atomic<uint64_t> counter{0};
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
-
-// The members of Tensor that need the complete type AutogradMeta.
 
 AutogradMeta& autograd_meta(const Tensor& tensor) {
   if (!tensor.autograd_meta()) tensor.set_autograd_meta(std::make_shared<AutogradMeta>());

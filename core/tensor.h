@@ -4,7 +4,7 @@
 // autograd graph. Operations are the free functions of autograd/ops.h. A method with the name of an
 // operation calls it, so there is no second API without gradients. These methods and the members
 // under "autograd" are declared here, where people look for them. They are defined in autograd/,
-// the only folder that knows AutogradMeta.
+// which knows AutogradMeta.
 //
 // An undefined tensor names no array; examples are Tensor() and a leaf's gradient before backward.
 // Every member except defined() throws Error on it.
@@ -185,7 +185,7 @@ class Tensor {
   // to place them in an arena.
   void set_data(const Tensor& other) const;
 
-  // -- autograd; defined in autograd/graph.cpp and engine.cpp -------------------------------------
+  // -- autograd; defined in autograd/ ----------------------------------------------------------
   // Returns true for leaves marked with set_requires_grad(), and for all tensors computed from
   // them.
   bool requires_grad() const;
@@ -215,7 +215,7 @@ class Tensor {
   // called on the handle or the graph is gone (autograd/grad_hooks.h).
   GradHookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
 
-  // -- operations: each is the free function of its name in autograd/ops.h, where its contract stan
+  // -- operations: each is the free function of its name; autograd/ops.h has the contracts
   Tensor add(const Tensor& other) const;
   Tensor sub(const Tensor& other) const;
   Tensor mul(const Tensor& other) const;

@@ -28,8 +28,8 @@ Tensor broadcast_view(const Tensor& x, const Shape& shape);
 // Sums g over the dimensions along which `shape` was broadcast to g's shape. This is the gradient
 // of broadcast_view.
 Tensor sum_to(const Tensor& g, const Shape& shape);
-// dx, which is linear in dy. Where a graph of the gradients is asked for with its history: its own
-// gradient is `forward` of the one that arrives.
+// Returns dx, which is linear in dy. If a graph of the gradients is recorded, the backward of dx
+// applies `forward` to the gradient that arrives.
 template <class Forward>
 Tensor linear_gradient(const char* name, const Tensor& dy, Tensor dx, Forward forward) {
   if (!grad_enabled() || dx.is_same(dy)) return dx;

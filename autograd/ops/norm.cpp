@@ -14,7 +14,8 @@ constinit BatchNormInRange batch_norm_in_range = nullptr;
 
 namespace {
 
-// Checks a per-channel argument: [C], one of the dtypes, on x's device. It may be undefined.
+// Checks a per-channel argument: its shape [C], its device, and its dtype, which is x's or that of
+// x's sums; running statistics have the latter. It may be undefined.
 void check_per_channel(const char* operation, const char* argument, const Tensor& x,
                        const Tensor& value, bool running) {
   if (!value) return;
@@ -79,15 +80,14 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 
 // Note [Why batch norm is a pass of its own]
 // On Hopper the convolutions beside batch norm sum for it (autograd/conv_batch_norm.h). For the CPU
-// this was tried: convolutions that normalise and rectify their input and sum their
-// output, at no measurable cost. A node "convolution of a normalised input" would use them if no
-// residual is added: y would never be written, and memory would be crossed six times instead of
-// eight. But batch norm is 14 % of a step of ResNet-20 (less in larger networks), and half of its
-// bytes belong to layers with a residual. So the gain is about 3 % of a step. Every network would
-// have to be written in terms of the pair, and y would not exist for hooks or `graph`. If a
-// convolution only keeps the sums beside its output, ResNet-20 gains 2 % in float32 and nothing in
-// bfloat16, and ResNet-18 1 %. Fusing what follows batch norm does pay: pixel by pixel (a residual,
-// ReLU) or window by window (max pooling).
+// this was tried: convolutions that normalise and rectify their input and sum their output, at no
+// measurable cost. Where no residual is added, y would never be written. Memory would be crossed
+// six times instead of eight. But batch norm is 14 % of a step of ResNet-20 (less in larger
+// networks), and half of its bytes belong to layers with a residual. So the gain is about 3 % of a
+// step. Every network would have to be written in terms of the pair, and y would not exist for
+// hooks or `graph`. If a convolution only keeps the sums beside its output, ResNet-20 gains 2 % in
+// float32 and nothing in bfloat16, and ResNet-18 1 %. Fusing what follows batch norm does pay:
+// pixel by pixel (a residual, ReLU) or window by window (max pooling).
 const char* fused_into(const BatchNormOptions& options) {
   if (options.max_pool)
     return options.activation == Activation::Relu ? "+ relu + max_pool" : "+ max_pool";

@@ -47,7 +47,7 @@ class Rectified {
   bool has_bits_;
 };
 
-// Computes xhat of element i, and the output before relu.
+// Computes xhat of element i.
 struct Normalization {
   Elements<double> x;
   Elements<double> mean;

@@ -50,7 +50,7 @@ std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensor
     arena.values = {};  // the code that moves the parameters away may free that memory
     for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
   }
-  // arena_ranges() lists them by address, which differs from rank to rank.
+  // In the order of the dtypes, whatever the order of the parameters.
   std::ranges::sort(arenas, {}, [](const ArenaRange& arena) { return arena.grads.dtype(); });
   return arenas;
 }

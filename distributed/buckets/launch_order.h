@@ -6,9 +6,9 @@
 
 namespace ringgrad {
 
-// pending[b]: how many of the parameters that reach into bucket b are not ready yet. One that
-// reaches into these buckets now is: counts it, and returns those of them that have become
-// complete, in their order.
+// pending[b] says how many of the parameters that reach into bucket b are not ready yet. A
+// parameter that reaches into these buckets has become ready. Counts it, and returns the buckets
+// that are complete now, in their order.
 std::vector<int> buckets_completed(std::vector<int>& pending,
                                    const std::vector<int>& buckets_of_parameter);
 

@@ -17,7 +17,7 @@ void broadcast(Messenger& messages, int root, std::span<std::byte> x, size_t seg
   messages.finish();
 }
 
-// After the round with distance d, each rank knows that the 2d ranks to its left have arrived.
+// After the round with distance d, each rank knows that the 2d - 1 ranks to its left have arrived.
 void barrier(Messenger& messages) {
   const int size = messages.size();
   const int rank = messages.rank();

@@ -29,7 +29,7 @@ void ring_all_reduce(Messenger& messages, void* x, size_t count, const ReduceFun
 
   const size_t largest = chunk_of(all, size, size - 1).count();
   const size_t segment = segment_items(segment_bytes, reduction, largest);
-  // One piece of memory: freed in two, the C library might give it back each time.
+  // One piece of memory, because the C library may give two back to the system after each call.
   const Buffer memory = buffer(2 * segment * reduction.wide_bytes);
   std::byte* const incoming = memory.get();
   std::byte* const sum = incoming + segment * reduction.wide_bytes;

@@ -17,7 +17,7 @@ struct Neighbours {
 };
 
 // Calls body(step, segment) for the steps of a ring and the segments of a chunk, in the ring's
-// order. In step -1 a rank sends its own chunk; steps 0 … last follow. Each step is kBehind
+// order. In step -1 a rank sends its first chunk; steps 0 … last follow. Each step is kBehind
 // segments behind the one before it. That is enough for the segments to arrive meanwhile, and
 // little enough to keep them in the cache while they are added, checked and sent on. (64 MiB on two
 // ranks over TCP with checksums take 3 to 12 % less processor time than step after step.)

@@ -53,8 +53,8 @@ struct SupervisorOptions {
 };
 
 // Runs the job, and returns when every rank of this machine has ended. Rank 0 writes to this
-// process's output directly (through a pipe if there are logs); other ranks' lines begin with
-// "[rank 1] ".
+// process's output directly, or through a pipe if there are logs or the job is elastic. The lines
+// of other ranks begin with "[rank 1] ", but not in an elastic job.
 //
 // SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the ranks, which
 // are continued for it if they are stopped. A second signal kills them, as does the timeout after

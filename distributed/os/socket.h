@@ -48,8 +48,8 @@ Address local_address(const FileDescriptor& socket);
 std::string host_at_other_end(const FileDescriptor& socket);
 bool is_numeric(const std::string& host);
 
-// Connects to the first of the host's addresses that answers, trying them side by side. It tries
-// again if an address does not answer or the name is not known. It also tries again if no process
+// Connects to the first of the host's addresses that answers. With networks.cpp it tries them side
+// by side, and again if none answers or the name is not known. It also tries again if no process
 // listens yet, unless `Fail` says that one has listened before. Throws TimeoutError at the
 // deadline, NetworkError if the name is still unknown then, DistributedError for other failures.
 // All of them name the address and the cause.

@@ -8,9 +8,9 @@ namespace ringgrad {
 
 using namespace ring;
 
-// As the first half of ring_all_reduce (ring.cpp), but shifted by one, so that rank r ends up with
-// chunk r. Partial results of step t leave from one of two buffers, which step t+2 uses again: by
-// then the right neighbour has mostly received them.
+// As the first half of ring_all_reduce (ring.cpp): rank r ends up with chunk r. Partial results of
+// step t leave from one of two buffers, which step t+2 uses again: by then the right neighbour has
+// mostly received them.
 void ring_reduce_scatter(Messenger& messages, void* y, const void* x, size_t count,
                          const ReduceFunctions& reduction, size_t segment_bytes) {
   const int size = messages.size();

@@ -40,7 +40,7 @@ class GroupMemory {
   virtual ~GroupMemory() = default;
   virtual std::string backend() const = 0;
   virtual std::shared_ptr<Storage> allocate(size_t bytes) = 0;
-  // Enters an all-reduce or one of its halves, and executes it; false: messages are to.
+  // Executes an all-reduce, or one half of it. Returns false if messages must do it.
   virtual bool all_reduce(const Collective& collective, const Frame& frame) = 0;
 };
 // The file that implements it sets it before main. It returns nullptr if the ranks share no memory.

@@ -19,8 +19,8 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{50};
 // The same for a rank that is connected with all others, and waits for their word.
 constexpr std::chrono::milliseconds kListenAgain{1};
-// The time for which a rank tries to reach another one before it goes on to the next missing one,
-// in the first round and at most in later ones.
+// How long a rank dials one peer before it tries the next. It is kFirstTry at first, and twice as
+// long in each further round, up to kLongestTry.
 constexpr std::chrono::milliseconds kFirstTry{250};
 constexpr std::chrono::milliseconds kLongestTry{2000};
 // A rank that dials others is the first to say which ones it does not reach. One that only waits to
@@ -32,7 +32,7 @@ constexpr char kTable = '\0';  // begins a rank's table, behind its address
 // The ways to reach a rank. Its fields travel as lines, so none of them contains a line end.
 struct PeerAddress {
   uint64_t machine = 0;
-  uint64_t job = 0;  // rank 0's counts
+  uint64_t job = 0;  // a random number; all ranks use that of rank 0
   // The secret of a job that has none: its ranks have met as processes of one user.
   std::string secret;
   std::map<std::string, std::string> offers = {};  // addresses, by transport
@@ -279,7 +279,7 @@ class Connector {
   const int size_;
   const ConnectOptions& options_;
   std::string secret_;
-  Deadline deadline_;  // for connecting; until the rendezvous it is the rendezvous's own
+  Deadline deadline_;  // for connecting, after the rendezvous
   Deadline last_;
   std::map<int, std::string> obstacles_;  // by rank: why it was not reached
   // A rank that has given up listens no more. The others may have heard why, so they get a moment.

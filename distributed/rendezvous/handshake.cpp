@@ -163,7 +163,7 @@ std::string PeerListener::strangers() const {
 }
 
 void PeerListener::note_refusal(const ServerHandshake& handshake) {
-  // It said what ranks say: it is one that would not wait any longer, and comes again.
+  // A client with the right protocol that has left early is a rank that will try again.
   if (handshake.is_client() && !handshake.wrong_secret()) return;
   ++refused_;
   if (!handshake.wrong_secret() || !wrong_secret_.empty()) return;

@@ -223,7 +223,8 @@ std::vector<std::string> receive_values(const FileDescriptor& socket, const std:
 }
 
 // A connection may be lost, and if many strangers connect, rank 0 drops the one that has waited
-// longest. So a rank connects again until no socket listens any more.
+// longest. So a rank connects again until no socket listens any more, or the
+// deadline has passed.
 std::vector<std::string> join(int rank, int size, const std::string& value,
                               const RendezvousOptions& options) {
   const auto deadline = Deadline::after(options.timeout);

@@ -43,8 +43,8 @@ class ControlLink {
   // A connected stream socket, or none.
   ControlLink(FileDescriptor socket = {});
 
-  // Never waits. Returns false, with errno set, if the socket's buffer is full because the peer has
-  // been stopped for long. A broken connection shows only in receive(). Long texts are cut.
+  // Never waits. Returns false if there is no connection, or if the socket's buffer is full because
+  // the peer has been stopped for long. A broken connection shows in receive(). Long texts are cut.
   bool send(const ControlMessage& message) noexcept;
 
   // Returns the next message that has arrived completely. An invalid message counts as a closed

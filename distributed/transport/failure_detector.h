@@ -4,7 +4,7 @@
 // A group fails as a whole. The rank that notices first tells all others, and all throw the same
 // words. So every rank reports the first cause, and not a consequence. A process that dies says
 // nothing: the kernel closes its connections, and an end without a goodbye means death. Silence is
-// no failure until the deadline; then every rank is asked for its position.
+// no failure until the deadline. Where nothing moves, every rank is asked for its position before.
 #pragma once
 
 #include <poll.h>
@@ -82,8 +82,8 @@ class FailureDetector {
   using Sleep = std::function<void(std::chrono::milliseconds)>;
   void ask_for_positions();
   // Returns true if a rank of this machine was ready to run but had no core for most of the time
-  // since then. Such a rank is late, and not to blame. A rank that the kernel does not know as a
-  // process of this machine counts as not starved.
+  // since the last ask_for_positions(). Such a rank is late, and not to blame. A rank that the
+  // kernel does not know as a process of this machine counts as not starved.
   bool is_one_starved() const;
   std::string who_is_missing(const PeerStreams& streams, const Sleep& sleep);
   [[noreturn]] void time_out(std::chrono::milliseconds timeout, const PeerStreams& streams,
@@ -98,8 +98,8 @@ class FailureDetector {
     // The process's state when it was asked for its position.
     std::chrono::nanoseconds without_core{};
     bool left = false;                    // it has said goodbye
-    std::optional<std::string> position;  // the frame in its answer to the last query
-    std::optional<uint64_t> entered;      // the words for the collective in that answer
+    std::optional<std::string> position;  // the words in its answer to the last query
+    std::optional<uint64_t> entered;      // the number of the collective in that answer
     std::string misses;                   // the ranks that have not answered it: " 1 3 "
     bool missed = false;                  // it was asked, and has not answered
   };

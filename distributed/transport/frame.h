@@ -81,12 +81,12 @@ void set_shape(Frame& frame, std::span<const int64_t> sizes);
 // Also fills in the hash.
 FrameBytes encode(const Frame& frame);
 
-// Throws DistributedError unless the bytes are exactly encode()'s output for a valid frame: magic,
-// version, hash, known enumerators, a payload of at most kMaxPayload, zeros in unused fields.
+// Throws DistributedError unless magic, version and hash are encode()'s, operation, dtype and
+// reduction are known, and the payload and the number of dimensions are within their limits.
 Frame decode(std::span<const std::byte, kFrameBytes> bytes);
 
 // Returns 64 bits that are the same on every machine. Each 8-byte word is mixed in with a
-// multiplication and a shift, as in wyhash. Inputs that differ in one word only have different
+// multiplication and a shift. Inputs that differ in one word only have different
 // hashes. It does not resist an adversary.
 uint64_t hash_of(const void* data, size_t bytes);
 

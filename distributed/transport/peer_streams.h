@@ -26,7 +26,7 @@ struct Transfer {
 // The messages that this rank expects from a peer, beside the receives that it has queued.
 enum class Expect : uint8_t {
   Nothing,
-  Anything,  // it reads any message, and misses none
+  Anything,  // it reads any message, but calls none missing
   Message,   // it waits for a message
 };
 

@@ -1,6 +1,6 @@
 // Transport: ordered, reliable bytes between the ranks of a group. A process or a thread that has a
 // Transport is a rank. A Transport knows neither tensors nor reductions; the collectives are
-// functions of a Transport (ring.h).
+// functions of a Messenger, which has one (collectives/messenger.h).
 //
 // Ranks are connected in pairs, each pair by the fastest way it has. A pair always has a control
 // connection (control_link.h) and a channel for its data (channel.h). One thread does everything.

@@ -67,7 +67,7 @@ void Optimizer::take_in_unfrozen() {
     Group& group = groups_[number];
     group.named.emplace_back(name, parameter);
     group.parameters.push_back(parameter);
-    group.layout = 0;  // that of no share: the state gets a place for this parameter
+    group.layout = 0;  // no share has it, so the state is laid out again with this parameter
   }
   std::erase_if(frozen_, [](const Frozen& frozen) { return frozen.parameter.requires_grad(); });
 }
@@ -246,7 +246,7 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
   const nn::NamedTensors own = state_dict();
   nn::check_by_name(operation, own, state, true);
-  // Throws what set_lr() would throw, before anything is loaded.
+  // What set_lr() would refuse is refused before anything is loaded.
   for (const auto& [name, tensor] : state) {
     const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
     if (bare != "step" && !bare.starts_with("lr.")) continue;

@@ -1,6 +1,6 @@
 // Optimizer: the base of all optimizers. A step is one kernel for each contiguous range of a
 // group's parameters, and zero_grad is one fill for each. If the parameters lie in an arena
-// (autograd/arena.h), that is one in all.
+// (autograd/arena.h), that is one for each group.
 //
 // Learning rates and the number of steps live on the parameters' device. So a step that was
 // captured in a CUDA graph follows a schedule without a new capture.
