@@ -43,7 +43,8 @@ struct Choice {
 // Returns the instruction sets if there are several, from the least to the best.
 std::vector<Choice> choices() {
   std::vector<Choice> all;
-#if defined(__x86_64__)
+  // Only g++ builds several (CMakeLists.txt), and clang 16 does not know the names of these levels.
+#if defined(__x86_64__) && !defined(__clang__)
   __builtin_cpu_init();
   const auto add = [&](const char* name, bool on_this_machine, const Initialiser* begin,
                        const Initialiser* end) {
