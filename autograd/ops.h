@@ -300,7 +300,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b = {},
 // P, Q], w [K, C/groups, R, S], b [C] → [N, C, H, W] with H = (P - 1) stride - 2 pad + dil (R - 1)
 // + output_padding + 1.
 struct ConvTranspose2dOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   // Less than stride or dilation. It selects one of the sizes that conv2d maps to x's size.
@@ -318,7 +318,7 @@ Tensor pixel_unshuffle(const Tensor& x, Int64 r);
 // The factors of a convolution with these options: x [N, C, H, W] → [N, C R S, P Q], the windows as
 // columns.
 struct UnfoldOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair kernel = 1;
   Pair stride = 1;
   Pair padding = 0;

@@ -9,7 +9,7 @@
 namespace ringgrad::nn {
 
 struct MultiheadAttentionOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   double dropout = 0;  // drops attention weights in training
   bool bias = true;
   bool batch_first = false;
@@ -49,7 +49,7 @@ class MultiheadAttention : public Module {
 
 enum class TransformerActivation : uint8_t { Relu, Gelu };
 struct TransformerOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   int64_t dim_feedforward = 2048;
   double dropout = 0.1;
   TransformerActivation activation = TransformerActivation::Relu;

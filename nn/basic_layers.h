@@ -31,7 +31,7 @@ class Linear : public Module {
 // The fields of geometry.h's struct, and bias. They are repeated because designated initialisers
 // cannot name a base's fields.
 struct Conv2dOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   Pair dilation = 1;

@@ -34,7 +34,7 @@ class Conv1d : public Module {
 // The options of conv_transpose2d(), and bias. output_padding selects one of the sizes that a
 // convolution maps to x's size.
 struct ConvTranspose2dOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair stride = 1;
   Pair padding = 0;
   Pair output_padding = 0;
@@ -229,7 +229,7 @@ class Unfold : public Module {
 // ---- pooling ------------------------------------------------------------------------------------
 // The fields of geometry.h's struct, and ceil_mode: see max_pool2d() in autograd/ops.h.
 struct Pool2dOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair kernel = 2;
   Pair stride = 0;            // 0: the kernel size
   Pair padding = 0;           // at most half the kernel
@@ -278,7 +278,7 @@ class AdaptiveAvgPool2d : public Module {
 // The new size of images, or the factor by which they grow. The product must be a whole number of
 // pixels.
 struct UpsampleOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   Pair size = 0;
   double scale_factor = 0;
   UpsampleMode mode = UpsampleMode::Nearest;

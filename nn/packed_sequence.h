@@ -27,7 +27,7 @@ struct PackedSequence {
 };
 
 struct PackOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   bool batch_first = false;    // x is [N, T, …] instead of [T, N, …]
   bool enforce_sorted = true;  // the lengths must not increase; else they may have any order
 };
@@ -39,7 +39,7 @@ PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths,
 PackedSequence pack_sequence(const std::vector<Tensor>& sequences, Flag enforce_sorted = true);
 
 struct PadOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   bool batch_first = false;
   double padding_value = 0;
   std::optional<int64_t> total_length = {};  // T; without it, the greatest length

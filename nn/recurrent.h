@@ -13,7 +13,7 @@
 namespace ringgrad::nn {
 
 struct RecurrentOptions {
-  [[no_unique_address]] OnlyByName only_by_name = OnlyByName();
+  OnlyByName only_by_name = OnlyByName();
   int64_t num_layers = 1;
   bool bias = true;
   bool batch_first = false;  // x and y are [N, T, …] instead of [T, N, …]; the state is unchanged
