@@ -6,6 +6,7 @@
 
 #include <array>
 #include <concepts>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,9 +19,12 @@
 namespace ringgrad {
 namespace detail {
 
+// Never called. It has a body all the same, since clang warns if a T of one source lacks it.
 struct AnyValue {
   template <class T>
-  operator T() const;
+  operator T() const {
+    std::abort();
+  }
 };
 template <class T, size_t... I>
 constexpr bool has_members(std::index_sequence<I...>) {

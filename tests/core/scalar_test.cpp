@@ -145,9 +145,9 @@ TEST_CASE("a comparison refuses a number that would wrap into another", "[quick]
   const Tensor bytes = tensor<uint8_t>({255});
   CHECK(bools_of(mask == 1) == Bools{true, false});
   require_error<DTypeError>("eq: the tensor is bool, which cannot hold the number 2",
-                            [&] { mask == 2; });
+                            [&] { return mask == 2; });
   require_error<DTypeError>("lt: the tensor is uint8, which cannot hold the number -1",
-                            [&] { bytes < -1; });
+                            [&] { return bytes < -1; });
   require_error<DTypeError>("clamp: the tensor is uint8, which cannot hold the number -5",
                             [&] { clamp(bytes, -5, 9); });
 }

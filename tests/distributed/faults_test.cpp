@@ -39,7 +39,7 @@ class Accident {
   // Lets it happen while this rank does something else.
   std::thread soon(const std::string& place, milliseconds delay) const {
     if (!at(place)) return {};
-    return std::thread([this, delay] {
+    return std::thread([delay] {
       std::this_thread::sleep_for(delay);
       happen();
     });

@@ -85,7 +85,7 @@ TEST_CASE("where PyTorch promotes, an error says what to convert", "[as_pytorch]
   require_error<DTypeError>("add: dtypes bool and int64 differ", [&] { flags + whole; });
   require_error<DTypeError>("add: unsupported dtype bool", [&] { flags + flags; });
   require_error<DTypeError>("affine: unsupported dtype bool", [&] { flags * 2; });
-  require_error<DTypeError>("the tensor is int64 and the number 0.5", [&] { whole > 0.5; });
+  require_error<DTypeError>("the tensor is int64 and the number 0.5", [&] { return whole > 0.5; });
   require_error<DTypeError>("add: the tensor is int64 and the number 0.5", [&] { whole += 0.5; });
   require_error<DTypeError>("div_: dtypes int64 and float32 differ", [&] { whole /= 2; });
   require_error<DTypeError>("mean: unsupported dtype int64", [&] { whole.mean(); });

@@ -90,7 +90,8 @@ void check_all(const std::vector<std::string>& networks) {
   REQUIRE(golden["steps"] == kParitySteps);
   size_t cases = 0;
   for (const json& row : golden["cases"]) {
-    if (std::find(networks.begin(), networks.end(), row["network"]) == networks.end()) continue;
+    const std::string network = row["network"];
+    if (std::find(networks.begin(), networks.end(), network) == networks.end()) continue;
     check(row);
     ++cases;
   }
