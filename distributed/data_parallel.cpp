@@ -10,34 +10,91 @@
 #include "ringgrad/autograd/thread_modes.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/shards/flat_tensors.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
 
 namespace ringgrad {
 namespace {
 
-// Copies the trained parameters to all replicas, as one node: outputs[r · n + i] is parameter i on
-// replica r's device. The first replica's outputs share memory with the parameters. Backward sums
-// over the replicas, in their order, on the parameters' device. It can run only when the last
-// gradient of the last replica has arrived.
-std::vector<Tensor> broadcast(const std::vector<Tensor>& parameters,
-                              std::span<const Device> devices) {
-  std::vector<Tensor> outputs;
+// Whether the loss depends on a replica's parameter, by replica and parameter.
+using Arrived = std::vector<std::vector<bool>>;
+
+// Gives replica r its parameters: parts of the arrays, which lie on its device. The first replica's
+// share memory with the module's. Backward packs their gradients into arrays of the same layout, on
+// the thread of the replica's device. So all replicas' are packed at the same time.
+std::vector<Tensor> parameters_of(size_t r, const std::vector<Tensor>& parameters,
+                                  const std::vector<Tensor>& arrays,
+                                  const std::shared_ptr<const std::vector<FlatLayout>>& layouts,
+                                  const std::shared_ptr<Arrived>& arrived) {
+  std::vector<Tensor> own(parameters.size());
+  for (size_t k = 0; k < arrays.size(); ++k) unpack(arrays[k], (*layouts)[k], own);
+  if (r == 0)
+    for (size_t i = 0; i < own.size(); ++i) own[i] = parameters[i].detach();
+  return differentiable(
+      "replica", arrays, std::move(own), [r, layouts, arrived](std::span<const Tensor> dy) {
+        std::vector<bool>& own_arrived = (*arrived)[r];
+        own_arrived.clear();
+        for (const Tensor& g : dy) own_arrived.push_back(g.defined());
+        Gradients packs;
+        for (const FlatLayout& layout : *layouts) {
+          const auto found =
+              std::ranges::find_if(layout.members, [&](size_t i) { return dy[i].defined(); });
+          packs.push_back(found == layout.members.end() ? Tensor()
+                                                        : packed(layout, dy, dy[*found].device()));
+        }
+        return packs;
+      });
+}
+
+// Copies the trained parameters to all replicas, an array at a time: outputs[r][i] is parameter i
+// on replica r's device. Backward sums over the replicas, in their order, on the parameters'
+// device. It can run only when the last gradient of the last replica has arrived.
+std::vector<std::vector<Tensor>> broadcast(const std::vector<Tensor>& parameters,
+                                           std::span<const Device> devices) {
+  if (parameters.empty()) return std::vector<std::vector<Tensor>>(devices.size());
+  if (devices.size() == 1) {  // nothing to copy, and nothing to sum
+    std::vector<Tensor> own;
+    for (const Tensor& parameter : parameters) own.push_back(parameter.detach());
+    return {differentiable("broadcast", parameters, std::move(own), [](std::span<const Tensor> dy) {
+      return Gradients(dy.begin(), dy.end());
+    })};
+  }
+  const std::vector<FlatTensors> flat = flat_tensors(parameters);
+  const auto layouts = std::make_shared<std::vector<FlatLayout>>();
+  for (const FlatTensors& of : flat) layouts->push_back(of.layout);
+  std::vector<Tensor> arrays;  // [replica][dtype]
   for (size_t r = 0; r < devices.size(); ++r)
-    for (const Tensor& parameter : parameters)
-      outputs.push_back(r == 0 ? parameter.detach()
-                               : copy_of(parameter, {parameter.dtype(), devices[r]}));
-  return differentiable("broadcast", parameters, std::move(outputs),
-                        [n = parameters.size(), replicas = devices.size(),
-                         first_device = devices[0]](std::span<const Tensor> dy) {
-                          Gradients sums(n);
-                          for (size_t i = 0; i < n; ++i)
-                            for (size_t r = 0; r < replicas; ++r)
-                              if (const Tensor& g = dy[r * n + i]) {
+    for (const auto& [layout, array] : flat)
+      arrays.push_back(r == 0 ? array : copy_of(array, {layout.dtype, devices[r]}));
+  const auto arrived = std::make_shared<Arrived>(devices.size());
+  arrays = differentiable("broadcast", parameters, std::move(arrays),
+                          [layouts, arrived, n = parameters.size(),
+                           first_device = devices[0]](std::span<const Tensor> dy) {
+                            Gradients gradients(n);
+                            std::vector<bool> has(n);
+                            for (size_t k = 0; k < layouts->size(); ++k) {
+                              Tensor sum;
+                              for (size_t r = 0; r < arrived->size(); ++r) {
+                                const Tensor& g = dy[r * layouts->size() + k];
+                                if (!g) continue;
                                 const Tensor own = on_device(g, first_device);
-                                sums[i] = sums[i] ? sum_of(sums[i], own) : own;
+                                sum = sum ? sum_of(sum, own) : own;
+                                for (const size_t i : (*layouts)[k].members)
+                                  has[i] = has[i] || (*arrived)[r][i];
                               }
-                          return sums;
-                        });
+                              if (sum) unpack(sum, (*layouts)[k], gradients);
+                            }
+                            for (size_t i = 0; i < n; ++i)
+                              if (!has[i]) gradients[i] = Tensor();
+                            return gradients;
+                          });
+  std::vector<std::vector<Tensor>> outputs;
+  for (size_t r = 0; r < devices.size(); ++r) {
+    const auto begin = arrays.begin() + static_cast<ptrdiff_t>(r * layouts->size());
+    const std::vector<Tensor> own(begin, begin + static_cast<ptrdiff_t>(layouts->size()));
+    outputs.push_back(parameters_of(r, parameters, own, layouts, arrived));
+  }
+  return outputs;
 }
 
 // Makes every handle of `target` name `source`: its array and its place in the graph.
@@ -152,13 +209,14 @@ void DataParallel::replicate(size_t replicas) {
   for (const auto& tensors : {module_.parameters(), module_.buffers()})
     for (const Tensor& x : tensors) (x.requires_grad() ? trained : others).push_back(x);
   const auto copies = broadcast(trained, std::span(devices_).first(replicas));
+  const auto flat_others = replicas == 1 ? std::vector<FlatTensors>() : flat_tensors(others);
   for (size_t r = 0; r < replicas; ++r) {
     // Pairs each of the module's tensors with its copy on this replica's device.
     std::vector<std::pair<Tensor, Tensor>> copy;
-    for (size_t i = 0; i < trained.size(); ++i)
-      copy.emplace_back(trained[i], copies[r * trained.size() + i]);
-    for (const Tensor& x : others)
-      copy.emplace_back(x, r == 0 ? x.detach() : copy_of(x, {x.dtype(), devices_[r]}));
+    for (size_t i = 0; i < trained.size(); ++i) copy.emplace_back(trained[i], copies[r][i]);
+    const auto copied = r == 0 ? others : copies_on(devices_[r], flat_others, others.size());
+    for (size_t i = 0; i < others.size(); ++i)
+      copy.emplace_back(others[i], r == 0 ? others[i].detach() : copied[i]);
 
     std::vector<Tensor> pointed;  // the replica's own, which other members of it may name, too
     const auto point = [&](Tensor& own, const Tensor& of_module) {

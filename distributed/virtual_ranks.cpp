@@ -11,6 +11,7 @@
 #include "ringgrad/distributed/ddp/contribution.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/shards/flat_tensors.h"
 #include "ringgrad/distributed/shards/shard_meeting.h"
 #include "ringgrad/distributed/sync_batch_norm.h"
 
@@ -111,10 +112,11 @@ void VirtualRanks::add_replica(Device device) {
 void VirtualRanks::replicate() {
   const auto parameters = module_.parameters();
   const auto modules = module_.named_modules();
+  const auto flat = flat_tensors(parameters);
   for (size_t r = 1; r < replicas_.size(); ++r) {
     const auto copies = replicas_[r].module->parameters();
-    for (size_t i = 0; i < copies.size(); ++i)
-      copies[i].set_data(copy_of(parameters[i], {parameters[i].dtype(), replicas_[r].device}));
+    const auto values = copies_on(replicas_[r].device, flat, parameters.size());
+    for (size_t i = 0; i < copies.size(); ++i) copies[i].set_data(values[i]);
     const auto own = replicas_[r].module->named_modules();
     for (size_t i = 0; i < own.size(); ++i)
       own[i].second->set_training(modules[i].second->is_training());

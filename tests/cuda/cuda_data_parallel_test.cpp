@@ -4,6 +4,7 @@
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/cuda_util.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
+#include "ringgrad/tests/distributed/device_copies.h"
 #include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test::cuda_data_parallel_test {
@@ -49,6 +50,23 @@ TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel
     if (enough_devices(n))
       CHECK(relative_difference(train_on(cuda_devices(n)), alone) <
             training_tolerance(DType::Float32));
+}
+
+TEST_CASE("DataParallel sends all parameters to a CUDA device in one copy, and gradients back",
+          "[data_parallel][cuda][threads]") {
+  if (!enough_devices(3)) return;
+  NormedMlp net;
+  net.to(Device("cuda:0"));
+  DataParallel model(
+      net, [] { return std::make_shared<NormedMlp>(); }, cuda_devices(3));
+  const optim::SGD optimizer(model.named_parameters(), {.lr = 0.05});
+  const Tensor x = to(samples({6}, 3, DType::Float32, 0, 12).x, Device("cuda:0"));
+  const DeviceCopies copies;
+  const Tensor loss = sum(square(model(x)));
+  // For each replica but the first: input, parameters, running statistics, their counts, output.
+  CHECK(copies.count == 2 * 5);
+  loss.backward();
+  CHECK(copies.count == 2 * 5 + 2 * 2);
 }
 
 TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][threads]") {

@@ -10,6 +10,7 @@
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
+#include "ringgrad/tests/distributed/device_copies.h"
 #include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
@@ -78,6 +79,54 @@ TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][qu
     CHECK(relative_difference(train_on<Mlp>(n, dtype, {6}, 3), mlp) < tolerance);
     CHECK(relative_difference(train_on<SmallCnn>(n, dtype, {1, 8, 8}, 10), cnn) < tolerance);
   }
+}
+
+// Between GPUs each copy has a price, whatever its size.
+TEST_CASE("one copy for each dtype takes parameters to a replica, and their gradients back",
+          "[data_parallel][quick][threads]") {
+  NormedMlp net;
+  DataParallel model(
+      net, [] { return std::make_shared<NormedMlp>(); }, devices(3));
+  const optim::SGD optimizer(model.named_parameters(), {.lr = 0.05});
+  const Tensor x = samples({6}, 3, DType::Float32, 0, 12).x;
+  const DeviceCopies copies;
+  const Tensor loss = sum(square(model(x)));
+  // For each replica but the first: input, parameters, running statistics, their counts, output.
+  CHECK(copies.count == 2 * 5);
+  loss.backward();
+  CHECK(copies.count == 2 * 5 + 2 * 2);
+}
+
+// A network may leave a parameter out, of which only some replicas then have a gradient.
+TEST_CASE("a parameter without a gradient in some replicas has the bits of the others'",
+          "[data_parallel][quick][threads]") {
+  struct Choosing : nn::Module {
+    Tensor usual = ones({1, 2});
+    Tensor of_second = ones({1, 2});
+    Tensor never = ones({3});
+    Choosing() {
+      register_parameter("usual", usual);
+      register_parameter("of_second", of_second);
+      register_parameter("never", never);
+    }
+    Tensor forward(const Tensor& x) override {
+      return x.device().index == 1 ? x * usual + x * of_second : x * usual;
+    }
+  };
+  Choosing net;
+  DataParallel model(
+      net, [] { return std::make_shared<Choosing>(); }, devices(3));
+  const Tensor x = full({3, 2}, -0.0);
+  const Tensor loss = sum(model(x));
+  for (const bool retain : {true, false}) {
+    for (const Tensor& parameter : net.parameters()) parameter.set_grad({});
+    loss.backward({}, retain);
+    for (const Tensor& parameter : {net.usual, net.of_second})
+      CHECK(std::signbit(to_vector<float>(parameter.grad())[0]));
+    CHECK_FALSE(net.never.grad());
+  }
+  sum(model(slice(x, 0, 0, 1))).backward();  // one replica
+  CHECK_FALSE(net.never.grad());
 }
 
 TEST_CASE("a batch is cut by PyTorch's chunk rule, and may leave devices idle",
