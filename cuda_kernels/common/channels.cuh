@@ -170,8 +170,8 @@ __global__ void RINGGRAD_ONE_WAVE reduce_channels_kernel(Channels channels, int 
 // kSize is the number of neighbouring channels that may be loaded at once, if everything that the
 // reducer reads is `aligned` for it.
 template <int kSize, class Reducer>
-void reduce_channels(Stream stream, const Channels& channels, bool aligned,
-                     const Reducer& reducer) {
+static void reduce_channels(Stream stream, const Channels& channels, bool aligned,
+                            const Reducer& reducer) {
   using State = typename Reducer::State;
   const bool vectors = channels.last && aligned && channels.C % kSize == 0;
   const int64_t most = vectors ? 8 : 32;  // 128 bytes of a row, or as many as a warp has threads

@@ -52,4 +52,7 @@ struct Config {
 // only while no kernel runs.
 Config& config();
 
+// For tests: a kernel's error, which stays as long as the process, is gone from all devices.
+void revive_devices();
+
 }  // namespace ringgrad::emulator

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
@@ -92,18 +93,18 @@ Runtime::Runtime() : devices(static_cast<size_t>(config().devices)) {
   }
 }
 
-cudaError_t refuse_if_lost() {
-  return config().device_lost ? fail(cudaErrorLaunchFailure, "the device is lost") : cudaSuccess;
+cudaError_t refuse_if_lost(int device) {
+  if (config().device_lost) return fail(cudaErrorLaunchFailure, "the device is lost");
+  const auto& devices = Runtime::instance().devices;
+  const std::string* failure =
+      devices.empty() ? nullptr : devices[static_cast<size_t>(device)].failure.load();
+  return failure ? fail(cudaErrorLaunchFailure, *failure) : cudaSuccess;
 }
+cudaError_t refuse_if_lost() { return refuse_if_lost(device_of_thread); }
 
-cudaError_t take_failure(int device) {
-  auto& runtime = Runtime::instance();
-  std::string failure;
-  {
-    std::lock_guard lock(runtime.mutex);
-    failure.swap(runtime.devices[static_cast<size_t>(device)].failure);
-  }
-  return failure.empty() ? cudaSuccess : fail(cudaErrorLaunchFailure, failure);
+void revive_devices() {
+  for (DeviceState& device : Runtime::instance().devices) delete device.failure.exchange(nullptr);
+  last_error = cudaSuccess;
 }
 
 }  // namespace ringgrad::emulator
@@ -120,9 +121,8 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetLastError() {
-  const cudaError_t error = last_error;
-  last_error = cudaSuccess;
-  return error;
+  refuse_if_lost();  // an error that stays
+  return std::exchange(last_error, cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -138,7 +138,7 @@ static bool exists(int device) {
 
 cudaError_t cudaSetDevice(int device) {
   if (!exists(device)) return fail(cudaErrorInvalidDevice);
-  if (const cudaError_t error = refuse_if_lost()) return error;
+  if (const cudaError_t error = refuse_if_lost(device)) return error;
   device_of_thread = device;
   current_device();  // since CUDA 12 this also creates the context
   return cudaSuccess;
@@ -188,5 +188,5 @@ cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t error = forbid_while_capturing("cudaDeviceSynchronize", current_device()))
     return error;
   Runtime::instance().drain_device(current_device());
-  return take_failure(device_of_thread);
+  return refuse_if_lost();
 }

@@ -109,7 +109,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   const uint64_t position = event->position;
   lock.unlock();
   runtime.drain(stream, position);
-  return take_failure(stream->device);
+  return refuse_if_lost(stream->device);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
@@ -124,7 +124,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (!stream) return cudaSuccess;
   const bool passed = stream->completed >= event->position;
   lock.unlock();
-  if (passed) return take_failure(stream->device);
+  if (passed) return refuse_if_lost(stream->device);
   runtime.advance(stream);
   return fail(cudaErrorNotReady);  // remembered like an error
 }

@@ -74,7 +74,7 @@ cudaError_t cudaFree(void* memory) {
   runtime.devices[static_cast<size_t>(device)].used_bytes -= bytes;
   runtime.allocations.erase(found);
   free_guarded(memory, bytes);
-  return cudaSuccess;
+  return refuse_if_lost(device);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {

@@ -54,8 +54,8 @@ struct DeviceState {
   std::atomic<bool> context = false;
   size_t used_bytes = 0;
   std::shared_ptr<CUstream_st> null_stream;
-  // The first failure of an operation since the last wait that could report it, or "".
-  std::string failure;
+  // The first failure of an operation, which every later call returns; nullptr: none.
+  std::atomic<const std::string*> failure = nullptr;
 };
 
 }  // namespace ringgrad::emulator
@@ -160,12 +160,12 @@ bool has_context(int device);
 // Remembers the error for cudaGetLastError and the detail for cudaGetErrorString. Returns the
 // error.
 cudaError_t fail(cudaError_t error, const std::string& detail = "");
-// Returns the error of every call if config().device_lost, otherwise cudaSuccess.
-cudaError_t refuse_if_lost();
+// Returns the error of every call on a device that is lost: an operation has failed there, or
+// config().device_lost. Otherwise cudaSuccess.
+cudaError_t refuse_if_lost(int device);
+cudaError_t refuse_if_lost();  // the current device
 // Waits while another thread's call holds the device; see Config::pageable_copies_hold.
 void wait_for_holder();
-// Reports and clears the failure of a device's operation, if any.
-cudaError_t take_failure(int device);
 // For calls that a capture forbids: returns cudaErrorStreamCaptureUnsupported and invalidates the
 // capture, or returns cudaSuccess. The first function is for calls that are only potentially
 // unsafe, so that the modes of threads and captures decide. The others are for calls that wait for

@@ -10,7 +10,8 @@
 
 namespace ringgrad::emulator {
 
-inline constexpr size_t kMaxSharedBytes = 227 * 1024;  // per block on sm_90
+inline constexpr size_t kMaxSharedBytes = 227 * 1024;     // per block on sm_90
+inline constexpr size_t kSharedBytesUnasked = 48 * 1024;  // more must be requested, see launch()
 // Dynamic shared memory begins so many bytes after a multiple of 1024. CUDA guarantees a multiple
 // of 16 and no more.
 inline constexpr uint32_t kFirstSharedAddress = 16;

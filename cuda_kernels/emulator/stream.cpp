@@ -47,7 +47,7 @@ cudaError_t Runtime::submit(const std::shared_ptr<CUstream_st>& stream, Operatio
   lock.unlock();
   if (config().streams != StreamOrder::Eager) return cudaSuccess;
   drain(stream, position);
-  return take_failure(stream->device);
+  return refuse_if_lost(stream->device);
 }
 
 void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t position) {
@@ -81,8 +81,8 @@ void Runtime::drain(const std::shared_ptr<CUstream_st>& stream, uint64_t positio
     lock.lock();
     stream->running = false;
     ++stream->completed;
-    auto& first_failure = devices[static_cast<size_t>(stream->device)].failure;
-    if (first_failure.empty()) first_failure = failure;
+    auto& lost = devices[static_cast<size_t>(stream->device)].failure;
+    if (!failure.empty() && !lost) lost = new std::string(failure);  // one thread at a time
     progress.notify_all();
   }
 }
@@ -186,7 +186,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (const cudaError_t error = forbid_while_capturing("cudaStreamSynchronize", *stream))
     return error;
   Runtime::instance().drain_all(stream);
-  return take_failure(stream->device);
+  return refuse_if_lost(stream->device);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
@@ -198,7 +198,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     std::lock_guard lock(Runtime::instance().mutex);
     if (stream->completed < stream->submitted) return fail(cudaErrorNotReady);
   }
-  return take_failure(stream->device);
+  return refuse_if_lost(stream->device);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* data) {

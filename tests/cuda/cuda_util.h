@@ -86,12 +86,16 @@ struct LargeDevices {
 };
 #endif
 
-// Returns the message of the CudaError that `body` throws; "" if it throws none.
+// Returns the message of the CudaError that `body` throws; "" if it throws none. Emulated devices
+// are then as new.
 template <class Body>
 std::string failure(Body body) {
   try {
     body();
   } catch (const CudaError& error) {
+#ifdef RINGGRAD_CUDA_EMULATED
+    emulator::revive_devices();
+#endif
     return error.what();
   }
   return "";

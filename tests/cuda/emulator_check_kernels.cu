@@ -160,6 +160,13 @@ __global__ void previous_launch_kernel(float* x, float* y, bool wait) {
   y[threadIdx.x] = x[threadIdx.x] + 1;
 }
 
+// 40,000 bytes of static shared memory.
+__global__ void large_static_kernel(float* y) {
+  __shared__ float values[10'000];
+  for (unsigned i = threadIdx.x; i < 10'000; i += blockDim.x) values[i] = 1;
+  y[threadIdx.x] = values[threadIdx.x];
+}
+
 __global__ void static_in_cluster_kernel(float* y) {
   __shared__ float value;
   if (threadIdx.x == 0) value = 1;

@@ -86,6 +86,19 @@ TEST_CASE("emulator check: shared memory that a block reads and has not written"
       "by block (1, 0, 0), thread (0, 0, 0): shared memory that the block has not written"));
 }
 
+TEST_CASE("emulator check: static and dynamic shared memory have one limit", "[quick][cuda]") {
+  if (!emulator::observer) return;
+  const DeviceArray<float> y(64);
+  const auto with_dynamic = [&](size_t bytes) { run(large_static_kernel, 1, 64, bytes, y.get()); };
+  with_dynamic(48 * 1024 - 40'000);
+  CHECK(
+      contains(failure([&] { with_dynamic(48 * 1024 - 40'000 + 16); }),
+               "40000 bytes of static and 9168 of dynamic shared memory, expected at most 49152"));
+  with_dynamic(227 * 1024 - 40'000);
+  CHECK(contains(failure([&] { with_dynamic(227 * 1024 - 40'000 + 16); }),
+                 "expected at most 232448"));
+}
+
 TEST_CASE("emulator check: races between blocks", "[quick][cuda]") {
   if (!emulator::observer) return;
   DeviceArray<float> total(std::vector<float>{0});

@@ -93,11 +93,8 @@ std::string noticed(Mutant mutant) {
     const ScheduleGuard guard(schedule);
     emulator::config().schedule_seed = 1;
     std::string found;
-    try {
-      found = run_pipeline(mutant);
-    } catch (const CudaError& error) {
-      found = error.what();
-    }
+    const std::string error = failure([&] { found = run_pipeline(mutant); });
+    if (!error.empty()) return error;
     if (!found.empty()) return found;
   }
   return "";

@@ -1,4 +1,5 @@
-// The emulated CUDA runtime: devices, memory, copies, streams, events, capture.
+// The emulated CUDA runtime: devices, memory, copies, streams, events, capture. One file, because
+// its cases share kernels and helpers.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,14 +300,31 @@ TEST_CASE("emulator: a copy of pageable memory holds other threads' calls, if so
   CHECK(answer.get());
 }
 
-TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device",
+TEST_CASE("emulator: the error of a kernel surfaces at the next wait for its device, and stays",
           "[quick][cuda]") {
   const StreamOrderGuard guard(StreamOrder::Lazy);
   const cuda::OwnedStream stream(Device("cuda:0"));
+  DeviceArray<int> x(1);
+  void* memory = nullptr;
+  cudaEvent_t event = nullptr;
   cuda::launch(trap_kernel, 1, 1, 0, stream.get());
-  const std::string message = failure([&] { synchronize(stream.get()); });
-  REQUIRE(contains(message, "__trap"));
-  synchronize(stream.get());  // reported once
+  CHECK(cudaMalloc(&memory, 4) == cudaSuccess);  // nothing has run
+  CHECK(cudaFree(memory) == cudaErrorLaunchFailure);
+  CHECK(contains(cudaGetErrorString(cudaErrorLaunchFailure), "__trap"));
+  for (int i = 0; i < 2; ++i) CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
+  CHECK(cudaStreamSynchronize(cuda::native(stream.get())) == cudaErrorLaunchFailure);
+  CHECK(cudaMalloc(&memory, 4) == cudaErrorLaunchFailure);
+  CHECK(cudaEventCreateWithFlags(&event, 0) == cudaErrorLaunchFailure);
+  CHECK(contains(failure([&] { cuda::launch(set_kernel, 1, 1, 0, stream.get(), x.get(), 1, 1); }),
+                 "__trap"));
+  cuda::launch(set_kernel, 1, 1, 0, stream.get(), x.get(), 1, 1);  // as in another process
+  CHECK(x.values() == std::vector<int>{1});
+  cuda::launch(trap_kernel, 1, 1, 0, stream.get());
+  CHECK(cudaStreamSynchronize(cuda::native(stream.get())) == cudaErrorLaunchFailure);
+  CHECK(cudaSetDevice(1) == cudaSuccess);  // another device is as it was
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+  emulator::revive_devices();
+  CUDA_CHECK(cudaSetDevice(0));
 }
 
 TEST_CASE("emulator: a captured graph does its work again at each launch", "[quick][cuda]") {

@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
+#include "ringgrad/cuda_kernels/emulator/shared_memory.h"
 
 namespace ringgrad::emulator {
 namespace {
@@ -16,6 +17,7 @@ void Checker::begin_launch(const Grid& grid, int device) {
   grid_ = &grid;
   device_ = device;
   ++launch_;
+  static_bytes_ = 0;
   known_begin_ = known_end_ = 0;
   released_.clear();
   found_ = 0;
@@ -23,7 +25,13 @@ void Checker::begin_launch(const Grid& grid, int device) {
   reported_.clear();
 }
 
+// A device adds static and dynamic shared memory. launch() cannot: it does not know the former.
 void Checker::end_launch() {
+  const size_t dynamic = grid_->shared_bytes;
+  const size_t most = dynamic > kSharedBytesUnasked ? kMaxSharedBytes : kSharedBytesUnasked;
+  if (dynamic + static_bytes_ > most && ++found_)
+    reports_ += str("\n  ", static_bytes_, " bytes of static and ", dynamic,
+                    " of dynamic shared memory, expected at most ", most);
   if (found_ > 0) throw CudaError(str("memory check: ", found_, " problems", reports_));
 }
 
@@ -140,7 +148,10 @@ void Checker::check_races(const Access& access, Memory memory) {
                     access.atomic};
     Word& word = shadow_.word(word_begin);
     if (word.launch != launch_) {
-      if (memory == Memory::Global) check_previous_launch(access, word);
+      if (memory == Memory::Global)
+        check_previous_launch(access, word);
+      else if (running_block->async().member_of(access.address) < 0)
+        static_bytes_ += sizeof(uint32_t);
       word = Word{.launch = launch_, .write = {}, .read = {}};
     }
     const auto races = [&](const Trace& earlier) {

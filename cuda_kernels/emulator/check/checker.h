@@ -96,6 +96,7 @@ class Checker {
   const Grid* grid_ = nullptr;
   int device_ = 0;
   uint32_t launch_ = 0;
+  size_t static_bytes_ = 0;  // of shared memory, as far as this launch has touched it
   int64_t cluster_ = 0;
   // For this launch: what the threads of each cluster knew at the fences before atomic functions.
   std::unordered_map<int64_t, std::vector<std::shared_ptr<const Order::Snapshot>>> released_;
