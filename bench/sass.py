@@ -32,6 +32,7 @@ MMA_SYNC, MOVES = 0.62, 0.85
 # The name, the file, the text that the mangled name must contain, and the instructions of the loop.
 LARGE = "TensorCoreTileILi128ELi128ELi2ELi4ELi3EE"
 SMALL = "TensorCoreTileILi64ELi64ELi2ELi2ELi3EE"
+LDS = r"\bLDS\b"
 KERNELS = [
     ("convolution, y", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "11PatchMatrix", "10ImageStore"], "HMMA"),
     ("convolution, dx", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "19GradientPatchMatrix"], "HMMA"),
@@ -40,6 +41,20 @@ KERNELS = [
     ("convolution of an image, y", "conv2d_shared_image", ["shared_image_kernelI13__nv_bfloat16Li32ELb0E"], "HMMA"),
     ("convolution of an image, dx", "conv2d_shared_image", ["shared_image_kernelI13__nv_bfloat16Li32ELb1E"], "HMMA"),
     ("convolution of an image, dw", "conv2d_shared_image_weight", ["weight_kernelI13__nv_bfloat16Li3ELi32E"], "HMMA"),
+    ("convolution, Hopper, 64 channels, y", "hopper/conv2d", ["conv2d_border_64_kernelI13__nv_bfloat16Lb0E"], "HGMMA"),
+    ("convolution, Hopper, 64 channels, dx", "hopper/conv2d", ["conv2d_border_64_kernelI13__nv_bfloat16Lb1E"], "HGMMA"),
+    ("convolution, Hopper, 128 channels, y", "hopper/conv2d", ["conv2d_border_128_kernelI13__nv_bfloat16Lb0E"], "HGMMA"),
+    ("convolution, Hopper, 128 channels, dx", "hopper/conv2d", ["conv2d_border_128_kernelI13__nv_bfloat16Lb1E"], "HGMMA"),
+    ("convolution, Hopper, im2col, y", "hopper/conv2d", ["conv2d_im2col_kernelI13__nv_bfloat16", "Li256EEELb0E"], "HGMMA"),
+    ("convolution, Hopper, im2col, dx", "hopper/conv2d", ["conv2d_im2col_kernelI13__nv_bfloat16", "Li256EEELb1E"], "HGMMA"),
+    ("its sums, y, 64 channels", "hopper/conv2d", ["conv2d_border_64_kernelI13__nv_bfloat16Lb0E"], LDS),
+    ("its sums, dx, 64 channels", "hopper/conv2d", ["conv2d_border_64_kernelI13__nv_bfloat16Lb1E"], LDS),
+    ("its sums, y, 128 channels", "hopper/conv2d", ["conv2d_border_128_kernelI13__nv_bfloat16Lb0E"], LDS),
+    ("its sums, dx, 128 channels", "hopper/conv2d", ["conv2d_border_128_kernelI13__nv_bfloat16Lb1E"], LDS),
+    ("its sums, y, im2col", "hopper/conv2d", ["conv2d_im2col_kernelI13__nv_bfloat16", "Li256EEELb0E"], LDS),
+    ("its sums, dx, im2col", "hopper/conv2d", ["conv2d_im2col_kernelI13__nv_bfloat16", "Li256EEELb1E"], LDS),
+    ("convolution, Hopper, 64 channels, dw", "hopper/conv2d", ["conv2d_weight_border_kernelI13__nv_bfloat16E"], "HGMMA"),
+    ("convolution, Hopper, dw", "hopper/conv2d", ["conv2d_weight_kernelI13__nv_bfloat16Li4E"], "HGMMA"),
     ("matrix product", "matmul_tensor_cores", [LARGE, "13__nv_bfloat16", "Lb1ELb0ELb1E"], "HMMA"),
     ("matrix product, warp tiles", "ladders/matmul_warp_tiles", ["warp_tiles_kernelI13__nv_bfloat16"], "HMMA"),
     ("matrix product, a warpgroup", "hopper/matmul_warpgroup", ["warpgroup_kernelI13__nv_bfloat16"], "HGMMA"),
@@ -129,7 +144,7 @@ def row_of(name, made_of, code, used):
     """The row of a kernel, and the share of the full rate that its loop leaves; None for those that move memory."""
     length, count, wide = main_loop(*code, made_of)
     row = [name, str(used["reg"]), f"{used['stack']} B" if used["stack"] else "none", str(length)]
-    if made_of == "LDG":
+    if made_of in ("LDG", LDS):
         loads = f"{wide or count} loads" + (" of 16 B" if wide else "")
         return row + [loads, f"{length / max(1, wide or count):.1f}", "–"], None
     rate = rate_left(length / count)
