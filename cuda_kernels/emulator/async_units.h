@@ -147,6 +147,7 @@ class AsyncUnits {
     int64_t group = 0;
     int pieces = 0;  // left
     bool read = false;
+    bool told = false;  // the thread that waits knows that it has read
     // A store's source when it was started, and when it was read.
     std::vector<uint8_t> source;
   };

@@ -404,10 +404,11 @@ void AsyncUnits::wait_prior(int groups, bool read_only, Site site) {
       return waited_for(c) && !(read_only ? c->read : c->read && c->pieces == 0);
     });
     if (done) {
-      // The thread knows from now on that they have read their sources.
+      // The thread knows from now on that they have read their sources. A later wait tells nothing
+      // new: the memory may have been used again.
       if (observer)
         for (const auto& copy : stores.copies)
-          if (waited_for(copy))
+          if (waited_for(copy) && !std::exchange(copy->told, true))
             observer->access({.address = shared_at(copy->member, copy->shared),
                               .bytes = copy->box.bytes,
                               .write = false,

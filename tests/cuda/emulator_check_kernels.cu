@@ -131,6 +131,24 @@ __global__ void tile_store_kernel(float* out, bool fence, bool barrier) {
   bulk_wait<0>();
 }
 
+// One thread stores a tile and waits until it has been read. Then the others overwrite it, while
+// the store is still on its way to `out`, for which that thread waits as well.
+__global__ void tile_reuse_kernel(float* out) {
+  using namespace ringgrad::cuda;
+  DYNAMIC_SHARED(float, tile);
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    bulk_store(out, tile, 64 * sizeof(float));
+    bulk_commit();
+    bulk_wait_read<0>();
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) tile[threadIdx.x] = 0;
+  if (threadIdx.x == 0) bulk_wait<0>();
+}
+
 // A tile is read, loaded and read again. Every thread waits for the copy, or only the one that has
 // started it; the first readers meet at a barrier, or do not.
 __global__ void tile_load_kernel(const float* x, float* y, bool all_wait, bool meet) {

@@ -155,6 +155,12 @@ TEST_CASE("emulator check: the two ways to shared memory", "[quick][cuda]") {
   REQUIRE(contains(store(false, true), "fence_proxy_async is missing"));
   // Other threads write after the store has begun, which is noticed when it reads.
   REQUIRE(contains(store(true, false), "has changed before the store has read it"));
+  // A source that has been read may be used again, before the store has ended.
+  for (const auto schedule : {Schedule::Forward, Schedule::Reversed}) {
+    const ScheduleGuard guard(schedule);
+    run(tile_reuse_kernel, 1, 64, 64 * sizeof(float), out.get());
+    REQUIRE(out.values()[63] == 63);
+  }
 
   DeviceArray<float> x(std::vector<float>(64, 2));
   const auto load = [&](bool all_wait, bool meet) {
