@@ -32,7 +32,7 @@ MMA_SYNC, MOVES = 0.62, 0.85
 # The name, the file, the text that the mangled name must contain, and the instructions of the loop.
 LARGE = "TensorCoreTileILi128ELi128ELi2ELi4ELi3EE"
 SMALL = "TensorCoreTileILi64ELi64ELi2ELi2ELi3EE"
-LDS = r"\bLDS\b"
+LDS, WIDE = r"\bLDS\b", r"LDG.*\.128"
 KERNELS = [
     ("convolution, y", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "11PatchMatrix", "10ImageStore"], "HMMA"),
     ("convolution, dx", "conv2d_tensor_cores", [LARGE, "13__nv_bfloat16", "19GradientPatchMatrix"], "HMMA"),
@@ -63,10 +63,10 @@ KERNELS = [
     ("matrix product, Hopper", "hopper/matmul", ["gemm_kernelI13__nv_bfloat16", "Li256ELi4ELi2E", "Lb1ELb0EEEv"], "HGMMA"),
     ("matrix product, Hopper, narrow", "hopper/matmul", ["gemm_kernelI13__nv_bfloat16", "Li64ELi8ELi1E", "Lb1ELb0EEEv"],
      "HGMMA"),
-    ("batch norm, statistics", "batch_norm", ["reduce_channels_kernelILi8E", "StatsReducer", "13__nv_bfloat16"], "LDG"),
+    ("batch norm, statistics", "batch_norm", ["reduce_channels_kernelILi8E", "StatsReducer", "13__nv_bfloat16"], WIDE),
     ("batch norm, apply", "batch_norm", ["12apply_kernelILi8E13__nv_bfloat16"], "LDG"),
     ("batch norm, sums of the gradient", "batch_norm",
-     ["reduce_channels_kernelILi8E", "BackwardReducer", "13__nv_bfloat16"], "LDG"),
+     ["reduce_channels_kernelILi8E", "BackwardReducer", "13__nv_bfloat16"], WIDE),
     ("batch norm, gradient", "batch_norm", ["backward_apply_kernelILi8E13__nv_bfloat16"], "LDG"),
     ("SGD", "optimizer_step", ["sgd_kernelIf"], "LDG"),
 ]
@@ -144,8 +144,8 @@ def row_of(name, made_of, code, used):
     """The row of a kernel, and the share of the full rate that its loop leaves; None for those that move memory."""
     length, count, wide = main_loop(*code, made_of)
     row = [name, str(used["reg"]), f"{used['stack']} B" if used["stack"] else "none", str(length)]
-    if made_of in ("LDG", LDS):
-        loads = f"{wide or count} loads" + (" of 16 B" if wide else "")
+    if made_of in ("LDG", WIDE, LDS):
+        loads = f"{wide or count} loads" + (" of 16 B" if wide or made_of == WIDE else "")
         return row + [loads, f"{length / max(1, wide or count):.1f}", "–"], None
     rate = rate_left(length / count)
     products = "products"
