@@ -28,6 +28,21 @@ CollectiveOptions for_slices(CollectiveOptions options) {
 
 }  // namespace
 
+void ProcessGroup::check_peer(Operation operation, int peer) const {
+  CHECK_AS(IndexError, peer >= 0 && peer < size_, name(operation), ": rank ", peer,
+           " does not exist in a group of ", size_);
+}
+
+Work ProcessGroup::broadcast(const Tensor& x, Int root, const CollectiveOptions& options) {
+  CHECK(x.defined(), "broadcast: x is undefined");
+  check_peer(Operation::Broadcast, root);
+  return submit({Operation::Broadcast, x, x, ReduceOp::Sum, root, options});
+}
+
+Work ProcessGroup::barrier(const CollectiveOptions& options) {
+  return submit({Operation::Barrier, {}, {}, ReduceOp::Sum, -1, options});
+}
+
 Work ProcessGroup::reduce(const Tensor& x, Int root, ReduceOp op,
                           const CollectiveOptions& options) {
   check_tensor(Operation::Reduce, "x", x);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ringgrad/core/base/before_main.h"
+#include "ringgrad/distributed/other_collectives/broadcast_and_barrier.h"
 #include "ringgrad/distributed/process_groups/message_collectives.h"
 
 namespace ringgrad {
@@ -146,6 +147,8 @@ void run_other(const Collective& c, const Frame& frame, Messenger& messages, siz
       all_reduce(messages, static_cast<AllReduceAlgorithm>(frame.algorithm), out.data(),
                  frame.count, how(), segment);
       break;
+    case Operation::Broadcast: broadcast(messages, c.root, out, segment); break;
+    case Operation::Barrier: barrier(messages); break;
     case Operation::Reduce:
       reduce(messages, c.root, out.data(), in.data(), frame.count, how(), segment);
       break;

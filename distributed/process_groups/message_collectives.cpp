@@ -1,7 +1,6 @@
 #include "ringgrad/distributed/process_groups/message_collectives.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/distributed/collectives/collectives.h"
 #include "ringgrad/distributed/collectives/ring.h"
 
 namespace ringgrad {
@@ -13,9 +12,6 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 
 void run_by_messages(const Collective& c, const Frame& frame, Messenger& messages, size_t segment) {
   const auto way = static_cast<AllReduceAlgorithm>(frame.algorithm);
-  const auto x = bytes_of(c.output);
-  if (c.operation == Operation::Broadcast) return broadcast(messages, c.root, x, segment);
-  if (c.operation == Operation::Barrier) return barrier(messages);
   const bool rings = way == AllReduceAlgorithm::Ring || way == AllReduceAlgorithm::SegmentedRing ||
                      (way == AllReduceAlgorithm::Auto && !run_other_by_messages);
   if (c.operation != Operation::AllReduce || !rings) {
@@ -23,7 +19,7 @@ void run_by_messages(const Collective& c, const Frame& frame, Messenger& message
           ": this program is linked without it; link all of ringgrad::ringgrad");
     return run_other_by_messages(c, frame, messages, segment);
   }
-  ring_all_reduce(messages, x.data(), frame.count,
+  ring_all_reduce(messages, bytes_of(c.output).data(), frame.count,
                   reduction("all_reduce", frame.dtype, c.reduce_op),
                   way == AllReduceAlgorithm::Ring ? kWholeChunk : segment);
 }

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/distributed/other_collectives/broadcast_and_barrier.h"
 #include "ringgrad/distributed/other_collectives/other_collectives.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/run_ranks.h"

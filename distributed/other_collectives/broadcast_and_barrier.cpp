@@ -1,4 +1,4 @@
-#include "ringgrad/distributed/collectives/collectives.h"
+#include "ringgrad/distributed/other_collectives/broadcast_and_barrier.h"
 
 #include <algorithm>
 
