@@ -35,18 +35,6 @@ ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w,
           .wanted = conv_algorithm()};
 }
 
-ConvProblem conv_problem(ConvPass pass, const Tensor& x, const Tensor& w, const Tensor& y,
-                         const Conv2dOptions& options) {
-  ConvProblem problem = conv_problem(pass, x, w, options);
-  problem.layout = y.layout();
-  return problem;
-}
-
-bool covers_image(const ConvProblem& p) {
-  return p.options.padding == Pair(0) && p.options.groups == 1 && p.x[2] == p.w[2] &&
-         p.x[3] == p.w[3];
-}
-
 bool register_layout_policy(DeviceType device, const LayoutPolicy& policy) {
   policies[static_cast<size_t>(device)] = policy;
   return true;
