@@ -16,7 +16,7 @@
 namespace ringgrad {
 namespace {
 
-// Whether the loss depends on a replica's parameter, by replica and parameter.
+// True if the loss depends on the parameter; by replica and parameter.
 using Arrived = std::vector<std::vector<bool>>;
 
 // Gives replica r its parameters: parts of the arrays, which lie on its device. The first replica's

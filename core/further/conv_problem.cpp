@@ -1,4 +1,4 @@
-// What only devices with several algorithms ask of a convolution.
+// Questions about a convolution that only devices with several algorithms ask.
 #include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {

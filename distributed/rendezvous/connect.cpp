@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{50};
 // The same for a rank that is connected with all others, and waits for their word.
 constexpr std::chrono::milliseconds kListenAgain{1};
-// How long a rank dials one peer before it tries the next. It is kFirstTry at first, and twice as
+// The time for which a rank dials one peer before it tries the next: kFirstTry at first, twice as
 // long in each further round, up to kLongestTry.
 constexpr std::chrono::milliseconds kFirstTry{250};
 constexpr std::chrono::milliseconds kLongestTry{2000};

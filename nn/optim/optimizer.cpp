@@ -246,7 +246,7 @@ void Optimizer::load_state_dict(const nn::NamedTensors& state) {
   const char* const operation = "optimizer.load_state_dict";
   const nn::NamedTensors own = state_dict();
   nn::check_by_name(operation, own, state, true);
-  // What set_lr() would refuse is refused before anything is loaded.
+  // Refuses what set_lr() would, before anything is loaded.
   for (const auto& [name, tensor] : state) {
     const std::string bare = name.starts_with("module.") ? name.substr(7) : name;
     if (bare != "step" && !bare.starts_with("lr.")) continue;
