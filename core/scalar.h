@@ -42,10 +42,12 @@ class Scalar {
     return is_integer_ ? number<T>(integer_) : number<T>(real_);
   }
 
-  friend bool operator<(Scalar a, Scalar b);  // exact for all kinds; false if either is NaN
+  // Exact for all kinds; false if either is NaN.
+  friend bool operator<(Scalar a, Scalar b) { return a.is_less(b); }
   friend std::ostream& operator<<(std::ostream& out, Scalar number);
 
  private:
+  bool is_less(Scalar other) const;
   bool is_integer_ = false;
   union {
     int64_t integer_;

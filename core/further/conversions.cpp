@@ -4,14 +4,14 @@
 
 namespace ringgrad {
 
-bool operator<(Scalar a, Scalar b) {
-  if (a.is_integer() && b.is_integer()) return a.to<int64_t>() < b.to<int64_t>();
+bool Scalar::is_less(Scalar other) const {
+  if (is_integer() && other.is_integer()) return to<int64_t>() < other.to<int64_t>();
   // A long double of x86 has 64 bits of mantissa, which hold every int64 and every double.
   static_assert(__LDBL_MANT_DIG__ >= 64);
   const auto wide = [](Scalar c) {
     return c.is_integer() ? static_cast<long double>(c.to<int64_t>()) : c.to<double>();
   };
-  return wide(a) < wide(b);
+  return wide(*this) < wide(other);
 }
 
 bool holds_exactly(DType dtype, Scalar number) {
