@@ -38,6 +38,9 @@ for name, kernel, step in (
         ("convolution of an image, y", "conv2d", "shared image"),
         ("convolution of an image, dx", "conv2d_backward_input", "shared image"),
         ("convolution of an image, dw", "conv2d_backward_weight", "shared image"),
+        ("convolution, Hopper, 64 channels, y", "conv2d", "hopper"),
+        ("convolution, Hopper, 64 channels, dx", "conv2d_backward_input", "hopper"),
+        ("convolution, Hopper, 64 channels, dw", "conv2d_backward_weight", "hopper"),
         ("matrix product, warp tiles", "matmul", "warp tiles"), ("matrix product, a warpgroup", "matmul", "warpgroup"),
         ("matrix product, a producer", "matmul", "producer"), ("matrix product, clusters", "matmul", "clusters"),
         ("matrix product, Hopper", "matmul", "hopper")):
