@@ -12,19 +12,10 @@
 
 #include "ringgrad/cuda_kernels/emulator/block.h"
 
-// Each file has its own: g++ 12 cannot link a bounded kernel (below) that several files define. A
-// header's function that launches one is static as well.
-#define __global__ [[maybe_unused]] static
+#define __global__
 #define __device__
 #define __host__
-// The most threads of a block stand before a kernel, as that many instructions that do nothing. The
-// kernel's address is all that a launch has. (Parentheses: g++ 12 does not evaluate a name alone.)
-#if defined(__x86_64__) && !defined(__clang__)
-#define __launch_bounds__(threads, ...) \
-  __attribute__((patchable_function_entry((threads), (threads))))
-#else
 #define __launch_bounds__(...)
-#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Each operating system thread has one copy. It runs one block at a time, and fibers never leave

@@ -2,23 +2,14 @@
 // wait for each other, so any block may run on any thread in any order. Each thread keeps one
 // Block, whose stacks the next launch reuses.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <iterator>
 #include <new>
-#include <set>
 
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
-
-// By the linker: where the instructions of each __launch_bounds__ begin (language.h).
-extern "C" {
-[[gnu::weak]] extern const uintptr_t __start___patchable_function_entries[];
-[[gnu::weak]] extern const uintptr_t __stop___patchable_function_entries[];
-}
 
 namespace ringgrad::emulator {
 namespace {
@@ -55,30 +46,13 @@ std::string wrong_cluster(dim3 cluster, dim3 grid) {
   return "";
 }
 
-// Returns how many threads a block of the kernel may have.
-uint64_t bound_of(const void* kernel) {
-  static const std::set<uintptr_t> bounds(__start___patchable_function_entries,
-                                          __stop___patchable_function_entries);
-  constexpr std::byte kNop{0x90};
-  const auto* const entry = static_cast<const std::byte*>(kernel);
-  const auto next = bounds.lower_bound(reinterpret_cast<uintptr_t>(kernel));
-  if (next == bounds.begin()) return kMaxThreads;
-  // For a kernel without a bound this is another one, whose instructions follow.
-  const auto* const begin = reinterpret_cast<const std::byte*>(*std::prev(next));
-  const bool own = std::all_of(begin, entry, [](std::byte x) { return x == kNop; });
-  return own ? static_cast<uint64_t>(entry - begin) : kMaxThreads;
-}
-
-std::string wrong_configuration(const cudaLaunchConfig_t& config, const void* kernel,
-                                const Attributes& attributes) {
+std::string wrong_configuration(const cudaLaunchConfig_t& config, const Attributes& attributes) {
   const dim3 g = config.gridDim;
   const dim3 b = config.blockDim;
   const auto shape = [](dim3 d) { return str("(", d.x, ", ", d.y, ", ", d.z, ")"); };
   const uint64_t threads = uint64_t{b.x} * b.y * b.z;
   if (threads == 0 || threads > kMaxThreads || b.z > 64)
     return str("block ", shape(b), ", expected 1 to ", kMaxThreads, " threads");
-  if (const uint64_t bound = bound_of(kernel); threads > bound)
-    return str("block ", shape(b), ", the kernel's __launch_bounds__ allow ", bound, " threads");
   if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > 0x7fffffffu || g.y > kMaxGridYZ || g.z > kMaxGridYZ)
     return str("grid ", shape(g), ", expected at least one block and y, z up to ", kMaxGridYZ);
   if (const std::string problem = wrong_cluster(attributes.cluster, g); !problem.empty())
@@ -115,7 +89,7 @@ void run_grid(const Grid& grid, int device) {
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(const void*),
                    const void* call, size_t bytes) {
   const Attributes attributes = attributes_of(config);
-  if (const std::string problem = wrong_configuration(config, kernel, attributes); !problem.empty())
+  if (const std::string problem = wrong_configuration(config, attributes); !problem.empty())
     return fail(cudaErrorInvalidConfiguration, problem);
   auto& runtime = Runtime::instance();
   const auto stream = runtime.find_stream("a launch", config.stream);

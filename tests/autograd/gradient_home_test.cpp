@@ -54,8 +54,9 @@ TEST_CASE("a gradient that is known to be zeros is written, not added to", "[qui
 TEST_CASE("parameters of several groups are known to be zeros", "[quick]") {
   const auto leaf = [] { return Tensor(ones({1, 1, 1, 1})).set_requires_grad(); };
   const std::vector<Tensor> w = {leaf(), leaf(), leaf()};
-  optim::SGD optimizer(std::vector<optim::ParamGroup<optim::SGDOptions>>{
-      {{w[0]}, {.lr = 0.1}}, {{w[1]}, {.lr = 0.2}}, {{w[2]}, {.lr = 0.3}}});
+  optim::SGD optimizer({{std::vector<Tensor>{w[0]}, {.lr = 0.1}},
+                        {std::vector<Tensor>{w[1]}, {.lr = 0.2}},
+                        {std::vector<Tensor>{w[2]}, {.lr = 0.3}}});
   optimizer.zero_grad();
   const Tensor x = tensor<float>({1, 2, 3, 4}, {1, 1, 2, 2});
   const Tensor loss = sum(conv2d(conv2d(conv2d(x, w[0]), w[1]), w[2]));

@@ -12,12 +12,6 @@ __global__ void indices_kernel(int* out) {
                             1000000 * blockIdx.x);
 }
 
-__global__ void __launch_bounds__(96) bounded_kernel(int* out) { out[threadIdx.x] = 1; }
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads, 2) bounded_template_kernel(int* out) {
-  out[threadIdx.x] = 1;
-}
-
 // Every second thread leaves before the barrier; the others exchange values behind it.
 __global__ void early_exit_kernel(int* entries, int* out) {
   __shared__ int values[64];

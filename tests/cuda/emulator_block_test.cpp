@@ -113,21 +113,4 @@ TEST_CASE("emulator: wrong launch configurations are errors", "[quick][cuda]") {
   run(indices_kernel, 0, 32, 0, out.get());  // no blocks: nothing happens
 }
 
-TEST_CASE("emulator: a block larger than the kernel's bound is an error", "[quick][cuda]") {
-  DeviceArray<int> out(257);
-  run(bounded_kernel, 1, 96, 0, out.get());
-  run(bounded_template_kernel<128>, 1, 128, 0, out.get());
-  run(bounded_template_kernel<256>, 1, dim3(16, 16), 0, out.get());
-  run(indices_kernel, 1, 257, 0, out.get());  // has none
-#if defined(__x86_64__) && !defined(__clang__)
-  REQUIRE(contains(failure([&] { run(bounded_kernel, 1, 97, 0, out.get()); }),
-                   "block (97, 1, 1), the kernel's __launch_bounds__ allow 96 threads"));
-  REQUIRE(contains(failure([&] { run(bounded_template_kernel<128>, 1, 129, 0, out.get()); }),
-                   "allow 128 threads"));
-  REQUIRE(
-      contains(failure([&] { run(bounded_template_kernel<256>, 1, dim3(16, 17), 0, out.get()); }),
-               "allow 256 threads"));
-#endif
-}
-
 }  // namespace ringgrad::test::emulator_block_test
