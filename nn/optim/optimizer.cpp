@@ -89,7 +89,7 @@ void Optimizer::zero_grad() {
 void Optimizer::step(const Tensor& guard) {
   NoGradGuard no_grad;
   take_in_unfrozen();
-  const Tensor taken = guard ? empty({}, {DType::Bool, step_.device()}) : Tensor();
+  const Tensor taken = guard ? empty({}, {DType::Bool, guard.device()}) : Tensor();
   if (guard) kernels::equal(taken, guard, guard);  // false if the guard is NaN
   for (int g = 0; g < num_groups(); ++g) {
     if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
