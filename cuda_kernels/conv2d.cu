@@ -253,8 +253,10 @@ void conv2d_backward_weight_cuda(Stream stream, const Tensor& dw, const Tensor& 
 // A block sums the same channels in all its tiles, so that many channels at most.
 bool few_enough_to_sum(const Shape& w) { return w[0] <= 4096 && w[1] <= 4096; }
 
-// By a model, not yet measured: the sums cost less than the pass over memory that they replace.
+// By a model, not yet measured (README.md has its numbers): the sums cost less than the pass over
+// memory that they replace. Those of dx do so only if they hide behind that memory's traffic.
 bool fuses(Device device, const ConvProblem& p) {
+  if (p.pass == ConvPass::BackwardInput && p.w[1] > 64) return false;
   const Provider provider = preferred_provider(DeviceType::CUDA);
   return provider != Provider::Vendor && provider != Provider::Reference && is_hopper(device) &&
          few_enough_to_sum(p.w) && hopper_is_fastest(p);
