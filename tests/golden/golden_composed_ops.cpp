@@ -229,7 +229,7 @@ template <class Module>
 Module& with_weights(Module& module, const Named& in) {
   nn::NamedTensors state;
   for (const auto& [name, value] : module.state_dict()) state.emplace_back(name, in.at(name));
-  module.to(DType::Float64);
+  module.to(state.at(0).second.dtype());
   module.load_state_dict(state);
   return module;
 }

@@ -25,6 +25,7 @@ try:
     import networks
     import safetensors.torch
     import torch
+    import torchvision  # noqa: F401, which networks needs
     import training
 except ImportError as error:
     print(f"skipped: {error}")
