@@ -33,6 +33,8 @@ except ImportError as error:
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 TRAINED = ["cnn", "lenet", "resnet20", "resnet20b", "resnet18", "resnet50"]
+# A search along a line multiplies the last bits of float32, and bounds of 1e300 are no numbers of it.
+FLOAT64_ONLY = ("lbfgs: ", "clamp from: ")
 EXCHANGED = TRAINED + ["resnet18_imagenet", "resnet50_imagenet"]
 
 
@@ -114,7 +116,8 @@ def compare_operations(report, program, directory):
     make = Path(__file__).resolve().parent / "make_ops.py"
     subprocess.run([sys.executable, "-BW", "ignore", make, "--seed", seed, cases], check=True, stderr=subprocess.DEVNULL)
     for dtype in TOLERANCE:
-        differing = dump(program, "ops", cases, dtype).splitlines()
+        lines = dump(program, "ops", cases, dtype).splitlines()
+        differing = [line for line in lines if dtype == "float64" or not line.startswith(FLOAT64_ONLY)]
         report.check(f"{differing[-1]} of operations in {dtype}", len(differing) == 1, f"seed {seed} {differing[:-1]}")
 
 
