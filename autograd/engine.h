@@ -52,8 +52,8 @@ Tensor take_waiting_gradient(size_t input, const Tensor& like);
 
 // Returns the node that receives the gradient of input number `input` of the running node. Returns
 // nullptr if that node waits for another gradient or has one to add, and in a pass that does not
-// accumulate. REQUIRES: called from a closure, for an input
-// that wants a gradient, after take_waiting_gradient().
+// accumulate. REQUIRES: called from a closure, for an input that wants a gradient, after
+// take_waiting_gradient().
 Node* completed_by(size_t input);
 
 namespace autograd {

@@ -155,7 +155,7 @@ class DistributedDataParallel : public nn::Module {
   void set_step(Int64 step);
   // Sets a flag that travels with the next backward. Afterwards flag() is true on all ranks if it
   // was set on any rank, so all can stop after the same step. Replays of a recorded step exchange
-  // it every 50 steps.
+  // it about once a second, and after 50 steps at the latest.
   void set_flag(Flag flag);
   bool flag() const;
 

@@ -1,3 +1,4 @@
+// Devices are read from text, as in "cuda:1".
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/device_backend.h"
 

@@ -5,9 +5,9 @@
 // On the CPU each gradient is checked when it is ready. On a GPU that would mean waiting for the
 // device in every hook. There a kernel checks each bucket before it is launched, and a record in
 // the device's memory keeps the first step and position at which it found one. After the first
-// step, and every 50 steps, the ranks read and compare their records: that waits for the device,
-// and costs one small message. So the error comes late, but names the first rank, parameter and
-// step.
+// step, and every 50 steps, or once a second in replays, the ranks read and compare their records.
+// That waits for the device, and costs one small message. So the error comes late, but names the
+// first rank, parameter and step.
 //
 // A graph that has recorded the kernel uses the same step number at each replay. So steps are
 // counted from an origin, which is moved before each replay together with the record.

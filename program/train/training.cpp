@@ -207,8 +207,8 @@ void Training::enter(Part part) {
 // Steps of DistributedDataParallel are captured over NCCL, whose all-reduces become part of the
 // graph. What its ranks otherwise agree on in each step, on the host, is fixed for full batches:
 // how many samples each of them has, and that none skips the step. If one rank's batch is not full,
-// all ranks queue their operations. The ranks compare the rest every 50 steps: whether one of them
-// must stop, and whether gradients are finite (Note [Recorded steps] in reducer.h).
+// all ranks queue their operations. The ranks compare the rest about once a second: whether one of
+// them must stop, and whether gradients are finite (Note [Recorded steps] in reducer.h).
 void Training::train_step() {
   const int64_t all_images =
       std::min(recipe_.step_batch(), train_size_ - step_ % steps_per_epoch_ * recipe_.step_batch());
