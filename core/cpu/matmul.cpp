@@ -46,20 +46,21 @@ struct Tiles {
   int64_t cols;
 };
 
-// Chooses how c [m, n] is cut. The cut depends on the shape alone, so that each element is summed
-// in the same order on any number of threads. A tile takes at least 20 µs of one core. It takes
-// more if 15 other tiles remain for other cores, or 1/64 of a large product. Tiles are high rather
-// than wide, because each one packs its columns of b again, but mostly not its rows of a.
-Tiles choose_tiles(int64_t batches, int64_t m, int64_t n, int64_t k) {
+// Chooses how c is cut. A tile takes at least 20 µs of one core. Each thread gets four tiles, or
+// more of a large product, whose tiles stay in the caches. A tile packs its columns of b again, but
+// its rows of a only if a is transposed; if it is not, tiles are high rather than wide.
+Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t threads) {
   constexpr int64_t kLeast = int64_t{1} << 19;
-  constexpr int64_t kMost = int64_t{1} << 25;
+  constexpr int64_t kMost = int64_t{1} << 18;  // elements
   constexpr int64_t kSmallest = 32;
-  const int64_t all = batches * m * n * k;
-  const int64_t work = std::max(std::clamp(all / 16, kLeast, kMost), all / 64);
+  const int64_t k = a.shape()[2];
+  const int64_t work = std::max(kLeast, c.numel() * k / (4 * threads));
+  const int64_t most = std::min(kMost, work / std::max<int64_t>(1, k));
+  const int64_t height = has_contiguous_rows(a) ? 8 : 1;
   const auto halved = [](int64_t size) { return ceil_div(size, 2 * kSmallest) * kSmallest; };
-  Tiles tile{m, n};
-  while (tile.rows * tile.cols * k > work) {
-    int64_t& larger = tile.rows < 8 * tile.cols ? tile.cols : tile.rows;
+  Tiles tile{c.shape()[1], c.shape()[2]};
+  while (tile.rows * tile.cols > most) {
+    int64_t& larger = tile.rows < height * tile.cols ? tile.cols : tile.rows;
     if (larger <= kSmallest) break;
     larger = halved(larger);
   }
@@ -74,13 +75,14 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   const int64_t m = c.shape()[1];
   const int64_t n = c.shape()[2];
   const int64_t k = a.shape()[2];
-  const Tiles tile = choose_tiles(batches, m, n, k);
+  const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
+  // Eigen's sums depend on the cut, so that must not depend on the number of threads.
+  const Tiles tile = choose_tiles(c, a, packs ? thread_count(stream) : 4);
   const int64_t row_tiles = ceil_div(m, tile.rows);
   const int64_t col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;
   // The number of small products in a unit.
   const int64_t small = ceil_div(1 << 19, std::max<int64_t>(1, tile.rows * tile.cols * k));
-  const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   ThreadWorkspaces workspaces(stream, packs ? packed_product_memory() : 0);
   parallel_for(stream, batches * row_tiles * col_tiles, small, [&](int64_t begin, int64_t end) {
     const ThreadWorkspaces::Slice memory(workspaces);
