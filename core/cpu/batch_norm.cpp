@@ -81,7 +81,7 @@ template <class T, int kWidth, bool kResidual, bool kRelu, class Step, class A =
 void apply(Stream stream, const ChannelRows& rows, Step step, T* y, uint16_t* positive, const T* x,
            const T* residual, const A* mean, const A* scale, const A* shift) {
   const bool streams = should_stream(y, rows);
-  for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
+  for_each_part(stream, rows, [=](int64_t offset, int64_t n, int64_t channel) {
     normalize_piece<T, kWidth, kResidual, kRelu>(
         n, step, y + offset, x + offset, residual + (kResidual ? offset : 0), mean + channel,
         scale + channel, shift + channel, streams,

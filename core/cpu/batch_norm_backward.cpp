@@ -69,7 +69,7 @@ template <class T, int kWidth, bool kResidual, class Step, class Gradient, class
 void apply(Stream stream, const ChannelRows& rows, Step step, T* dx, T* dresidual, const T* dy,
            const T* x, Gradient g, const A* mean, const A* scale, const A* mean_g, const A* slope) {
   const bool streams = should_stream(dx, rows) && (!kResidual || should_stream(dresidual, rows));
-  for_each_piece(stream, rows, [=](int64_t offset, int64_t n, int64_t channel, int64_t) {
+  for_each_part(stream, rows, [=](int64_t offset, int64_t n, int64_t channel) {
     gradient_piece<T, kWidth, kResidual>(n, step, dx + offset, dresidual + (kResidual ? offset : 0),
                                          dy + offset, x + offset, g.from(offset), mean + channel,
                                          scale + channel, mean_g + channel, slope + channel,

@@ -27,13 +27,12 @@ struct Indexed {
   bool holds(int64_t i) const { return static_cast<uint64_t>(i) < static_cast<uint64_t>(n); }
 };
 
-// to[i] = from[at[i] stride + i step], where at[i] is one of n places.
-template <class T>
-void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n, int64_t stride,
-              int64_t step) {
+// to[i] = from[place(at[i], i)], where at[i] is one of n places.
+template <class T, class Place>
+void pick_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t n,
+              const Place& place) {
   for (int64_t i = 0; i < count; ++i)
-    if (static_cast<uint64_t>(at[i]) < static_cast<uint64_t>(n))
-      to[i] = from[at[i] * stride + i * step];
+    if (static_cast<uint64_t>(at[i]) < static_cast<uint64_t>(n)) to[i] = from[place(at[i], i)];
 }
 
 // Selects row by row. A row is along i, or along j if there is only one i. `at` has a number for
@@ -42,16 +41,20 @@ void pick(Stream stream, const char* name, const Tensor& y, const Tensor& x, con
           bool same_for_rows, const Indexed& s) {
   const bool along_j = s.inner == 1;
   const int64_t columns = along_j ? s.m : s.inner;
-  const int64_t step = along_j ? 0 : 1;
   visit_dtype(name, x.dtype(), [&]<class T>() {
     parallel_for(stream, y.numel(), grain(4), [&](int64_t begin, int64_t end) {
       for (int64_t count = 0; begin < end; begin += count) {
         const int64_t row = begin / columns;
         const int64_t first = begin % columns;
-        const int64_t outer = along_j ? row : row / s.m;
         count = std::min(columns - first, end - begin);
-        pick_run(y.data<T>() + begin, x.data<T>() + outer * s.n * s.inner + first * step,
-                 at + (same_for_rows ? first : begin), count, s.n, s.inner, step);
+        T* const to = y.data<T>() + begin;
+        const int64_t* const places = at + (same_for_rows ? first : begin);
+        if (along_j)
+          pick_run(to, x.data<T>() + row * s.n, places, count, s.n,
+                   [](int64_t place, int64_t) { return place; });
+        else
+          pick_run(to, x.data<T>() + row / s.m * s.n * s.inner + first, places, count, s.n,
+                   [&s](int64_t place, int64_t i) { return place * s.inner + i; });
       }
     });
   });
