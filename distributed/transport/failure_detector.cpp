@@ -111,19 +111,20 @@ void FailureDetector::answer(ControlMessage message, int rank) {
 void FailureDetector::hear(const ControlMessage& position, int rank) {
   const size_t end = position.text.find('\n', kFrameBytes);
   if (end == std::string::npos) return;
-  const Frame theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
-  peers_[rank].misses = position.text.substr(kFrameBytes, end - kFrameBytes);
-  peers_[rank].missed = false;
-  peers_[rank].position = position.text.substr(end + 1);
-  peers_[rank].entered = theirs.sequence;
-  if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
-}
-
-void FailureDetector::compare(const Frame& theirs, int rank) {
+  Peer& peer = peers_[rank];
   try {
-    check_in_step(position_.frame, rank_, theirs, rank);
+    const Frame theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
+    peer.misses = position.text.substr(kFrameBytes, end - kFrameBytes);
+    peer.missed = false;
+    peer.position = position.text.substr(end + 1);
+    peer.entered = theirs.sequence;
+    if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0)
+      check_in_step(position_.frame, rank_, theirs, rank);
   } catch (const OutOfStepError& error) {
     fail({FailureKind::OutOfStep, error.what()});
+  } catch (const DistributedError& error) {
+    fail({FailureKind::Died,
+          str("the position of rank ", rank, " reached rank ", rank_, " as a ", error.what())});
   }
 }
 

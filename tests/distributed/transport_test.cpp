@@ -141,6 +141,26 @@ TEST_CASE("an exception that closes a rank's transport is no goodbye",
   REQUIRE(contains(errors[2], "rank 1 failed"));
 }
 
+TEST_CASE("a position that arrives damaged is a failure of the group", "[transport][quick]") {
+  auto [own, others] = local_socket_pair();
+  std::vector<ControlLink> controls(1);
+  controls.emplace_back(std::move(own));
+  FailureDetector ranks(0, std::move(controls));
+  ControlLink rank1(std::move(others));
+  const std::string text = std::string(kFrameBytes, 'x') + "\nbefore its first collective";
+  REQUIRE(rank1.send({ControlKind::Position, {}, text}));
+  const char* const words =
+      "the position of rank 1 reached rank 0 as a damaged message header: "
+      "it does not start with the magic number";
+  REQUIRE_THROWS_WITH(ranks.attend(), words);
+  REQUIRE(ranks.failure().has_value());
+  REQUIRE_THROWS_WITH(ranks.check_failure(), words);
+  const auto heard = rank1.receive();
+  REQUIRE(heard.has_value());
+  REQUIRE(heard->kind == ControlKind::Failed);
+  REQUIRE(heard->text == words);
+}
+
 TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> gone = false;
