@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
+#include <utility>
 
 #include "ringgrad/core/base/file.h"
 
@@ -29,13 +31,14 @@ OutputSink::OutputSink(int descriptor) : descriptor_(descriptor) {
                                O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-void OutputSink::write_some() {
+std::string OutputSink::write_some() {
   const ssize_t n =
       write(descriptor(), pending_.data(), std::min<size_t>(pending_.size(), PIPE_BUF));
-  if (n >= 0)
-    pending_.erase(0, static_cast<size_t>(n));
-  else if (errno != EINTR && errno != EAGAIN)
-    pending_.clear();
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return {};
+  pending_.erase(0, static_cast<size_t>(n));  // -1 is all of it
+  if (n >= 0 || errno == EPIPE || std::exchange(failed_, true)) return {};
+  return str("the ranks' output to /dev/fd/", descriptor_, " is lost: ", std::strerror(errno),
+             '\n');
 }
 
 RankOutput::RankOutput(FileDescriptor source, OutputSink& sink, std::string prefix, int log)
@@ -52,8 +55,10 @@ bool RankOutput::forward() {
     if (!line_.empty()) end_line();
     return false;
   }
-  if (log_ >= 0)
-    write_all(log_, {bytes, static_cast<size_t>(n)});  // a full disk costs the log only
+  if (log_ >= 0 && !write_all(log_, {bytes, static_cast<size_t>(n)})) {
+    log_ = -1;  // a full disk costs the log only
+    sink_.add(str(prefix_, "the log ends here: ", std::strerror(errno), '\n'));
+  }
   for (ssize_t i = 0; i < n; ++i) {
     if (bytes[i] != '\n') line_ += bytes[i];
     if (bytes[i] == '\n' || line_.size() >= kLongestLine) end_line();

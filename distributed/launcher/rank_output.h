@@ -17,12 +17,13 @@ class OutputSink {
   int descriptor() const { return own_ ? own_.get() : descriptor_; }
   bool empty() const { return pending_.empty(); }
   void add(const std::string& text) { pending_ += text; }
-  // Writes a piece; called when poll() says that the descriptor takes bytes. Drops the output if it
-  // has no reader any more.
-  void write_some();
+  // Writes a piece; called when poll() says that the descriptor takes bytes. Drops the output if
+  // that fails, and returns why, once. Returns "" otherwise, and if the reader has only gone.
+  std::string write_some();
 
  private:
   int descriptor_;
+  bool failed_ = false;
   // The same pipe or terminal, opened anew so that writing does not block; or empty.
   FileDescriptor own_;
   std::string pending_;
@@ -31,7 +32,7 @@ class OutputSink {
 class RankOutput {
  public:
   // Lines read from `source` go to `sink` with `prefix`, and unchanged to `log` if it is a
-  // descriptor.
+  // descriptor. Where the log ends because its disk is full, the sink says so.
   RankOutput(FileDescriptor source, OutputSink& sink, std::string prefix, int log);
 
   int descriptor() const { return source_.get(); }

@@ -258,7 +258,8 @@ class Supervisor {
     if (const int count = poll(ready.data(), ready.size(), timeout); count <= 0)
       return count < 0 && errno == EINTR;
     for (size_t i = 0; i < sinks.size(); ++i)
-      if (ready[first + i].revents != 0) sinks[i]->write_some();
+      if (ready[first + i].revents != 0)
+        (sinks[i] == &error_ ? output_ : error_).add(sinks[i]->write_some());
     for (size_t i = 0; i < streams.size(); ++i)
       if (ready[first + sinks.size() + i].revents != 0) streams[i]->forward();
     return true;

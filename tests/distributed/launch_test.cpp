@@ -2,6 +2,7 @@
 // scenario.
 #include "ringgrad/distributed/launch.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launcher/first_cause.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
+#include "ringgrad/distributed/launcher/rank_output.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/job.h"
@@ -384,6 +386,51 @@ TEST_CASE("a reader who has gone costs the output, not the job", "[launch][quick
 
 TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
   const Directory directory;
+TEST_CASE("a full disk costs the output, and is named once", "[launch][quick]") {
+  const FileDescriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  OutputSink sink(full.get());
+  sink.add("is anybody there?\n");
+  REQUIRE(contains(sink.write_some(), str("/dev/fd/", full.get(), " is lost: No space left")));
+  REQUIRE(sink.empty());
+  sink.add("and now?\n");
+  REQUIRE(sink.write_some().empty());
+  REQUIRE(sink.empty());
+
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(write(ends[1], "one\ntwo\n", 8) == 8);
+  const FileDescriptor writing(ends[1]);
+  int lines[2];
+  REQUIRE(pipe(lines) == 0);
+  const FileDescriptor reading(lines[0]);
+  const FileDescriptor terminal(lines[1]);
+  OutputSink said(terminal.get());
+  RankOutput output(FileDescriptor(ends[0]), said, "[rank 1] ", full.get());
+  REQUIRE(output.forward());
+  REQUIRE(write(ends[1], "three\n", 6) == 6);
+  REQUIRE(output.forward());
+  while (!said.empty()) REQUIRE(said.write_some().empty());
+  char text[400] = {};
+  REQUIRE(read(reading.get(), text, sizeof text - 1) > 0);
+  REQUIRE(std::string(text) ==
+          "[rank 1] the log ends here: No space left on device\n"
+          "[rank 1] one\n[rank 1] two\n[rank 1] three\n");
+}
+
+TEST_CASE("output for a reader who has gone is dropped without a word", "[launch][quick]") {
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  FileDescriptor reading(ends[0]);
+  const FileDescriptor writing(ends[1]);
+  OutputSink sink(writing.get());
+  reading.reset();
+  sink.add("is anybody there?\n");
+  REQUIRE(sink.write_some().empty());
+  REQUIRE(sink.empty());
+  signal(SIGPIPE, before);
+}
+
   SupervisorOptions options = job("", 2, directory);
   options.command = {"/no/such/program"};
   try {
