@@ -42,6 +42,9 @@ struct LaunchOptions {
 // just calls main_function.
 //
 // An exception of main_function is reported to the other ranks. The starting process prints which
+// While the ranks run, launch() reads SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGCHLD, whichever
+// thread of this process they reach. One caller at a time.
+//
 // rank failed first and why; a rank that was started otherwise prints it itself. launch() throws
 // nothing, and returns the exit code (ExitCode in failure.h).
 [[nodiscard]] int launch(const std::function<void()>& main_function,

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <tuple>
 
@@ -43,6 +44,7 @@ class Disposition {
   Disposition(int signal, void (*handler)(int)) : signal_(signal) {
     struct sigaction action {};
     action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
     sigaction(signal_, &action, &before_);
   }
   ~Disposition() { sigaction(signal_, &before_, nullptr); }
@@ -52,23 +54,36 @@ class Disposition {
   struct sigaction before_;
 };
 
-// Signals come as something to read, next to everything else that may happen.
+pthread_t reader;  // the thread that has the queue below
+void pass_to_reader(int signal) {
+  if (reader != pthread_self()) pthread_kill(reader, signal);
+}
+
+// Signals come as something to read, next to everything else that may happen. This thread blocks
+// them, so the system gives them to any other one of the process, where a handler passes them on.
+// (If SIGCHLD were ignored, the kernel would forget how children have ended.)
 class SignalQueue {
  public:
   explicit SignalQueue(bool elastic) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    if (elastic) sigaddset(&signals, SIGUSR1);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) sigaddset(&signals, signal);
+    reader = pthread_self();
+    std::vector<int> taken{SIGCHLD, SIGINT, SIGTERM, SIGTSTP};
+    if (elastic) taken.push_back(SIGUSR1);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);
-    // Nohup ignores it, which blocking would undo.
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    if (hangup.sa_handler != SIG_IGN) taken.push_back(SIGHUP);  // nohup ignores it
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : taken) sigaddset(&signals, signal);
     queue_ = FileDescriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     check_opened<IoError>(queue_, "launch: signalfd");
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    for (const int signal : taken) handlers_.emplace_back(signal, pass_to_reader);
   }
-  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // A signal that comes too late for the queue does what it did before.
+  ~SignalQueue() {
+    handlers_.clear();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
 
   int descriptor() const { return queue_.get(); }
   int next() {  // 0: no more
@@ -79,8 +94,7 @@ class SignalQueue {
   }
 
  private:
-  // If SIGCHLD is ignored, the kernel forgets how children have ended.
-  const Disposition children_{SIGCHLD, SIG_DFL};
+  std::deque<Disposition> handlers_;
   // Output without a reader is dropped: rank_output.h.
   const Disposition readers_{SIGPIPE, SIG_IGN};
   sigset_t before_;

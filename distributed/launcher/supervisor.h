@@ -56,9 +56,9 @@ struct SupervisorOptions {
 // process's output directly, or through a pipe if there are logs or the job is elastic. The lines
 // of other ranks begin with "[rank 1] ", but not in an elastic job.
 //
-// SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the ranks, which
-// are continued for it if they are stopped. A second signal kills them, as does the timeout after
-// the first.
+// SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) are passed on to the ranks,
+// whichever thread of this process they reach. Ranks that are stopped are continued for it. A
+// second signal kills them, as does the timeout after the first.
 //
 // Output without a reader blocks the ranks, but not the supervisor. After a signal it does not wait
 // for the reader, so its last words are left to final_message.

@@ -172,7 +172,8 @@ TEST_CASE("a launcher of a job", "[.]") {
     options.command = {"sh", "-c", "\"$0\" \"a rank of a job\"; true",
                        std::filesystem::read_symlink("/proc/self/exe").string()};
   options.num_processes = std::atoi(variable("TEST_RANKS").c_str());
-  std::cout << std::flush;  // Catch's output so far; later it may have no reader
+  std::thread(sleep_for_ever).detach();  // signals may come to it
+  std::cout << std::flush;               // Catch's output so far; later it may have no reader
   const JobResult result = supervise(options);
   std::cerr << result.report << std::flush;
   std::_Exit(result.exit_code);
