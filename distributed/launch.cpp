@@ -85,9 +85,8 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   const bool is_only_rank = !here.source.empty() && here.size == 1 && !in_elastic_job();
   CHECK_AS(EnvironmentError, alone || !is_only_rank, "launch: num_processes is ",
            options.num_processes, ", num_machines ", options.num_machines, ", but ", here.source,
-           " is set, so this is the only rank of a job ",
-           "that was started already; start as many (srun --ntasks, "
-           "torchrun --nproc-per-node), or unset ",
+           " is set, so this is the only rank of a job that was started already; start as many "
+           "(srun --ntasks, torchrun --nproc-per-node), or unset ",
            here.source, " to have launch() start them");
   if (!here.source.empty() || alone) {
     run_rank(main_function, here, options.group);
@@ -105,7 +104,8 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
   job.elastic = options.elastic;
   job.environment = options.environment;
   job.machine_rank = options.machine_rank;
-  if (networks && options.dist_url != "auto") {
+  if (options.dist_url != "auto") {
+    CHECK(networks, "launch: dist_url needs more than the book; link all of ringgrad::ringgrad");
     const Address address = networks->parse_url(options.dist_url);
     job.host = address.host;
     job.port = address.port;

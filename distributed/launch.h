@@ -15,7 +15,8 @@ struct LaunchOptions {
   int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
-  // The place where the ranks meet: "tcp://host:port"; auto: here, on a free port.
+  // The place where the ranks meet: "tcp://host:port"; auto: here, on a free port. A program of the
+  // book alone takes no other.
   std::string dist_url = "auto";
   // The options of the ranks' group.
   InitOptions group = {};
@@ -41,10 +42,10 @@ struct LaunchOptions {
 // another number, that is an error. With one process on one machine launch() starts nothing: it
 // just calls main_function.
 //
-// An exception of main_function is reported to the other ranks. The starting process prints which
 // While the ranks run, launch() reads SIGINT, SIGTERM, SIGHUP, SIGTSTP and SIGCHLD, whichever
 // thread of this process they reach. One caller at a time.
 //
+// An exception of main_function is reported to the other ranks. The starting process prints which
 // rank failed first and why; a rank that was started otherwise prints it itself. launch() throws
 // nothing, and returns the exit code (ExitCode in failure.h).
 [[nodiscard]] int launch(const std::function<void()>& main_function,

@@ -8,12 +8,13 @@
 
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "ringgrad/core/factory.h"
 #include "ringgrad/distributed/init_process_group.h"
 #include "ringgrad/distributed/launcher/first_cause.h"
-#include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/launcher/rank_output.h"
+#include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/distributed/os/child_process.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/job.h"
@@ -385,8 +386,6 @@ TEST_CASE("a reader who has gone costs the output, not the job", "[launch][quick
   REQUIRE(exit_code_of(launcher) == 0);
 }
 
-TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
-  const Directory directory;
 TEST_CASE("a full disk costs the output, and is named once", "[launch][quick]") {
   const FileDescriptor full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   OutputSink sink(full.get());
@@ -432,6 +431,8 @@ TEST_CASE("output for a reader who has gone is dropped without a word", "[launch
   signal(SIGPIPE, before);
 }
 
+TEST_CASE("a program that does not exist is named", "[launch][quick][threads]") {
+  const Directory directory;
   SupervisorOptions options = job("", 2, directory);
   options.command = {"/no/such/program"};
   try {
@@ -467,4 +468,13 @@ TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
     } catch (const Error& error) {
       REQUIRE(contains(error.what(), "expected auto"));
     }
+  const Networks* const before = std::exchange(networks, nullptr);  // as in the book's program
+  std::string error;
+  try {
+    launch_or_throw(nothing, {.num_processes = 2, .dist_url = "tcp://127.0.0.1:29400"});
+  } catch (const Error& refused) {
+    error = refused.what();
+  }
+  networks = before;
+  REQUIRE(error == "launch: dist_url needs more than the book; link all of ringgrad::ringgrad");
 }
