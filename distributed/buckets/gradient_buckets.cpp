@@ -5,7 +5,9 @@
 #include <set>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/program_observer.h"
 #include "ringgrad/distributed/buckets/launch_order.h"
@@ -27,6 +29,7 @@ std::string names_of(const NamedTensors& parameters, const std::vector<int>& lis
 }
 
 std::mutex averaged_mutex;
+BEFORE_MAIN(averaged, hold_over_fork(averaged_mutex));
 // The set is never destroyed, because wrappers may be global.
 std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
 
@@ -63,7 +66,7 @@ SoleAverager::SoleAverager(const char* who, const NamedTensors& parameters) {
     CHECK(!averaged.contains(parameter.autograd_meta().get()), who,
           ": another wrapper averages the gradient of ", name,
           " already, so it would be averaged twice; wrap a module once, or let the other wrapper "
-          "go first, and wrap ",
+          "go first, and wrap "
           "modules that share a parameter together");
   for (const auto& [name, parameter] : parameters) {
     averaged.insert(parameter.autograd_meta().get());
@@ -173,7 +176,7 @@ void GradientBuckets::take(int parameter) {
     fail_all_ranks(
         str("the gradient of ", parameters_[parameter].first,
             " came twice in the backward of step ", step_, " on rank ", group_.rank(),
-            ", and may have been averaged before the second part was there; convert or move ",
+            ", and may have been averaged before the second part was there; convert or move "
             "a module before the first of the forwards that are parts of one loss"));
   taken_[parameter] = true;
   const auto& [name, tensor] = parameters_[parameter];

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/fork.h"
 
@@ -48,6 +49,7 @@ RankStatus* status_from_launcher() {
 }
 
 std::mutex text_mutex;  // ranks may be threads of one process
+BEFORE_MAIN(status_text, hold_over_fork(text_mutex));
 
 RankStatus* launchers_status() {
   static RankStatus* const status = status_from_launcher();
@@ -69,8 +71,8 @@ void set_phase(Phase phase) { own_status().phase = phase; }
 void set_step(int64_t step) { own_status().step = step + 1; }
 
 void report_failure(const Failure& failure, bool noticed) noexcept {
-  std::lock_guard lock(text_mutex);
   RankStatus& own = own_status();
+  std::lock_guard lock(text_mutex);
   if (own.failed_at != 0) return;
   std::strncpy(own.text, failure.text.c_str(), RankStatus::kMaxText);
   own.failure = failure.kind;
@@ -79,13 +81,14 @@ void report_failure(const Failure& failure, bool noticed) noexcept {
 }
 
 void forget_failure() noexcept {
+  RankStatus& own = own_status();
   std::lock_guard lock(text_mutex);
-  own_status().failed_at = 0;
+  own.failed_at = 0;
 }
 
 void report_waiting(const std::string& text) noexcept {
-  std::lock_guard lock(text_mutex);
   RankStatus& own = own_status();
+  std::lock_guard lock(text_mutex);
   std::strncpy(own.waiting, text.c_str(), RankStatus::kMaxText);
   ++own.waits;
 }

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 
 namespace ringgrad {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct MappedFiles {
+  MappedFiles() { hold_over_fork(mutex); }
   std::mutex mutex;
   std::map<ino_t, std::weak_ptr<SharedMemory>> by_inode;
 };

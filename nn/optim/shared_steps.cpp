@@ -4,13 +4,16 @@
 #include <map>
 #include <mutex>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
 #include "ringgrad/nn/optim/optimizer.h"
 
 namespace ringgrad::optim {
 namespace {
 
 std::mutex sharing_mutex;
+BEFORE_MAIN(sharing, hold_over_fork(sharing_mutex));
 // By parameter; the last of several optimizers counts. The map is never destroyed, because
 // optimizers may be global.
 std::map<const AutogradMeta*, std::vector<Optimizer*>>& sharing =

@@ -12,6 +12,10 @@
 
 #include <ringgrad/ringgrad.h>
 
+#include "ringgrad/distributed/buckets/gradient_buckets.h"
+#include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/os/shared_memory.h"
+
 using namespace ringgrad;
 
 namespace {
@@ -58,8 +62,18 @@ void await(pid_t child) {
   say("parent: child hangs");
 }
 
+// Takes the locks that guard what all wrappers, optimizers and groups of a process share.
+void share() {
+  const Tensor weight = ones({1}).requires_grad_();
+  const SoleAverager averager("test", {{"weight", weight}});
+  (void)optim::sharing_optimizers("test", {weight});
+  (void)SharedMemory::create(1);
+  report_waiting("waits for nobody");
+}
+
 void fork_and_compute() {
   compute();
+  share();
   std::vector<Tensor> samples(64, ones({2}));
   const auto sampler = std::make_shared<SequentialSampler>(64);
   DataLoader loader([](std::span<const int64_t>, int64_t) { return Batch{.data = ones({2})}; },
@@ -69,10 +83,14 @@ void fork_and_compute() {
   std::thread busy([&] {  // holds locks of the allocator and of the pool now and then
     while (!stop) compute();
   });
+  std::thread sharing([&] {
+    while (!stop) share();
+  });
   for (int i = 0; i < 5; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       attempt("compute", compute);
+      attempt("share", share);
       attempt("data", [&] {
         for (; pass != std::default_sentinel; ++pass) {
         }
@@ -87,6 +105,7 @@ void fork_and_compute() {
   }
   stop = true;
   busy.join();
+  sharing.join();
 }
 
 void fork_in_rank() {

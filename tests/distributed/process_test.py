@@ -23,6 +23,7 @@ class Process(unittest.TestCase):
     def test_a_forked_child_computes(self):
         said = self.run_program("fork")
         self.assertEqual(said.count("child: compute ok"), 5, said)
+        self.assertEqual(said.count("child: share ok"), 5, said)
         self.assertEqual(said.count("child: data: data_loader: this process was forked in the middle of a pass"), 5, said)
         self.assertEqual(said.count("child: data anew ok"), 5, said)
         self.assertEqual(said.count("parent: child ended with 0"), 5, said)
