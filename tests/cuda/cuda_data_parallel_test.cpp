@@ -55,12 +55,12 @@ TEST_CASE("DataParallel on CUDA devices trains as the CPU does", "[data_parallel
 TEST_CASE("DataParallel sends all parameters to a CUDA device in one copy, and gradients back",
           "[data_parallel][cuda][threads]") {
   if (!enough_devices(3)) return;
-  NormedMlp net;
+  NormedCnn net;
   net.to(Device("cuda:0"));
   DataParallel model(
-      net, [] { return std::make_shared<NormedMlp>(); }, cuda_devices(3));
+      net, [] { return std::make_shared<NormedCnn>(); }, cuda_devices(3));
   const optim::SGD optimizer(model.named_parameters(), {.lr = 0.05});
-  const Tensor x = to(samples({6}, 3, DType::Float32, 0, 12).x, Device("cuda:0"));
+  const Tensor x = to(samples({1, 8, 8}, 3, DType::Float32, 0, 12).x, Device("cuda:0"));
   const DeviceCopies copies;
   const Tensor loss = sum(square(model(x)));
   // For each replica but the first: input, parameters, running statistics, their counts, output.

@@ -7,21 +7,6 @@
 
 namespace ringgrad::test {
 
-// For images [N, 1, 8, 8].
-struct NormedCnn : nn::Module {
-  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
-  nn::BatchNorm2d bn{4};
-  nn::Linear fc{4 * 4 * 4, 3};
-  NormedCnn() {
-    register_module("conv", conv);
-    register_module("bn", bn);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override {
-    return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1));
-  }
-};
-
 inline Device device_of(const ProcessGroup& group) {
   return Device(DeviceType::CUDA, group.rank());
 }

@@ -84,11 +84,11 @@ TEST_CASE("20 steps on several devices are 20 steps on one", "[data_parallel][qu
 // Between GPUs each copy has a price, whatever its size.
 TEST_CASE("one copy for each dtype takes parameters to a replica, and their gradients back",
           "[data_parallel][quick][threads]") {
-  NormedMlp net;
+  NormedCnn net;
   DataParallel model(
-      net, [] { return std::make_shared<NormedMlp>(); }, devices(3));
+      net, [] { return std::make_shared<NormedCnn>(); }, devices(3));
   const optim::SGD optimizer(model.named_parameters(), {.lr = 0.05});
-  const Tensor x = samples({6}, 3, DType::Float32, 0, 12).x;
+  const Tensor x = samples({1, 8, 8}, 3, DType::Float32, 0, 12).x;
   const DeviceCopies copies;
   const Tensor loss = sum(square(model(x)));
   // For each replica but the first: input, parameters, running statistics, their counts, output.

@@ -1,5 +1,4 @@
-// Data-parallel ranks as threads of a test: small networks without batch norm, data, and training
-// on 1 … n ranks.
+// Data-parallel ranks as threads of a test: small networks, data, and training on 1 … n ranks.
 #pragma once
 
 #include <cmath>
@@ -87,6 +86,21 @@ struct Mlp : nn::Module {
     register_module("last", last);
   }
   Tensor forward(const Tensor& x) override { return last(relu(middle(relu(first(x))))); }
+};
+
+// For images [N, 1, 8, 8]: six parameters, and buffers of two dtypes.
+struct NormedCnn : nn::Module {
+  nn::Conv2d conv{1, 4, 3, {.padding = 1}};
+  nn::BatchNorm2d bn{4};
+  nn::Linear fc{4 * 4 * 4, 3};
+  NormedCnn() {
+    register_module("conv", conv);
+    register_module("bn", bn);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {
+    return fc(flatten(max_pool2d(relu(bn(conv(x))), {.kernel = 2}), 1));
+  }
 };
 
 // Samples [begin, end) of an endless data set, of which rank r of n has every n-th.
