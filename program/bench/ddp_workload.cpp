@@ -11,15 +11,11 @@
 
 namespace ringgrad::program {
 
-namespace {
-
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   int64_t bytes = 0;
   for (const Tensor& x : tensors) bytes += static_cast<int64_t>(x.nbytes());
   return bytes;
 }
-
-}  // namespace
 
 Workload::Workload(const WorkloadOptions& options, const std::string& method, ProcessGroup& group)
     : group_(group) {

@@ -16,6 +16,9 @@
 
 namespace ringgrad::program {
 
+// Returns the bytes of all elements.
+int64_t bytes_of(const std::vector<Tensor>& tensors);
+
 // A network, this rank's part of a batch of noise, and the method that divides the work. Network
 // and batch are the same with every method. So are the parameters after equally many steps, but for
 // rounding and for batch norm, which only knows its own part of the batch.

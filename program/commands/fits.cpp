@@ -13,17 +13,12 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/recompute.h"
+#include "ringgrad/program/bench/ddp_workload.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/train/mixed_precision.h"
 
 namespace ringgrad::program {
 namespace {
-
-int64_t bytes_of(const std::vector<Tensor>& tensors) {
-  int64_t bytes = 0;
-  for (const Tensor& x : tensors) bytes += static_cast<int64_t>(x.nbytes());
-  return bytes;
-}
 
 // Measures the memory of a step on noise: the peak of the bytes in this process's tensors.
 class Measurement {

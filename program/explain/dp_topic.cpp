@@ -9,6 +9,7 @@
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/program/bench/ddp_workload.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/explain/chain.h"
 #include "ringgrad/program/explain/explain.h"
@@ -182,9 +183,7 @@ void tell(Page& page, const ExplainOptions&) {
   page.text(
       "DP's first device holds optimizer, outputs and loss of all; "
       "the others idle while it works alone. DDP's ranks are alike.");
-  int64_t parameters = 0;
-  for (const Tensor& p : network->parameters()) parameters += static_cast<int64_t>(p.nbytes());
-  page.facts["parameter_bytes"] = parameters;
+  page.facts["parameter_bytes"] = bytes_of(network->parameters());
   page.facts["copies"] = counted;
   page.facts["dp_busiest_bytes"] = through_first;
   page.facts["ddp_sent_bytes"] = ddp[0]["sent"];
