@@ -49,7 +49,7 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
   const auto make_hosts = [&] { return make_ring(environment, options); };
   if (options.backend == "ring") return make_hosts();
   CHECK_AS(NotImplementedError, make_other_group,
-           "init_process_group: this program is linked without ", "backend ", options.backend,
+           "init_process_group: this program is linked without backend ", options.backend,
            "; link all of ringgrad::ringgrad, or use ring");
   return make_other_group(
       {options.backend, environment, options.device, options.timeout, make_hosts});

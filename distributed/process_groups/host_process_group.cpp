@@ -209,7 +209,7 @@ std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective)
     transport_->ranks().leave_collective();
     deliver(collective);
     return storage;
-  } catch (const std::exception&) {
+  } catch (...) {
     const Failure failure = give_up(describe(collective));
     if (!is_noticed(std::current_exception())) throw;
     throw_failure(failure);

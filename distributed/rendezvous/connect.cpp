@@ -254,14 +254,14 @@ class Connector {
     }
   }
 
-  std::string whom_it_does_not_reach() const {
+  std::string whom_it_does_not_reach() {
     std::string text;
     for (int peer = 0; peer < rank_; ++peer) {
       if (is_connected(peer)) continue;
       text += text.empty() ? "transport: " : "; ";
       text += str("rank ", peer, " and rank ", rank_, " do not reach each other");
       if (peer > 0 && is_connected(0)) text += "; both reach rank 0";
-      text += str(" (", obstacles_.at(peer), ")");
+      text += str(" (", obstacles_[peer], ")");
     }
     return text;
   }

@@ -405,7 +405,7 @@ TEST_CASE("a full disk costs the output, and is named once", "[launch][quick]") 
   const FileDescriptor reading(lines[0]);
   const FileDescriptor terminal(lines[1]);
   OutputSink said(terminal.get());
-  RankOutput output(FileDescriptor(ends[0]), said, "[rank 1] ", full.get());
+  RankOutput output(FileDescriptor{ends[0]}, said, "[rank 1] ", full.get());
   REQUIRE(output.forward());
   REQUIRE(write(ends[1], "three\n", 6) == 6);
   REQUIRE(output.forward());

@@ -1,4 +1,5 @@
 // The effects of a failure on a group of ranks, and the rank that is named.
+#include <algorithm>
 #include <atomic>
 
 #include "ringgrad/core/factory.h"
@@ -254,6 +255,25 @@ TEST_CASE("work that is dropped holds nobody up, whatever becomes of its group",
     CAPTURE(error);
     REQUIRE(work.done());
   }
+}
+
+TEST_CASE("an exception of any type ends the group", "[process_group][quick][threads]") {
+  std::atomic<int> messages = 0;
+  HostOptions options;
+  options.on_send = [&](int, std::span<const std::byte>) {
+    if (messages++ == 0) throw 7;
+  };
+  auto errors = errors_of_ranks(host_groups(3, "tcp", options), [](ProcessGroup& group) {
+    try {
+      group.all_reduce(full({1000}, 1)).wait();
+    } catch (int) {
+      throw Error("seven");
+    }
+  });
+  std::ranges::sort(errors, {}, [](const std::string& error) { return error.size(); });
+  REQUIRE(errors[0] == "seven");
+  for (const int other : {1, 2})
+    REQUIRE(contains(errors[other], "an exception that is no std::exception"));
 }
 
 }  // namespace ringgrad::test::process_group_failures_test
