@@ -136,9 +136,9 @@ Graph::~Graph() {
     // A replay may still be running. Waiting for the whole device would invalidate captures of
     // other threads.
     for (const Event& end : ends_) end.synchronize();
-  } catch (const std::exception&) {  // the device is lost and runs nothing
+    cudaGraphExecDestroy(executable_);
+  } catch (const std::exception&) {  // the device is lost, and the graph with it
   }
-  cudaGraphExecDestroy(executable_);
 }
 
 // Returns the event by which the next replay marks its end.

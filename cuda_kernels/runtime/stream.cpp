@@ -147,7 +147,12 @@ Event::Event(Device device, bool timed) : device_(device) {
   CUDA_CHECK(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming));
 }
 Event::~Event() {
-  if (event_) cudaEventDestroy(event_);
+  if (!event_) return;
+  try {
+    const DeviceGuard guard(device_);
+    cudaEventDestroy(event_);
+  } catch (const Error&) {  // the device is lost, and the event with it
+  }
 }
 
 void Event::record(Stream stream) {
@@ -166,9 +171,13 @@ void Event::synchronize() const {
     if (asked >= kShort) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-bool Event::done() const { return cuda::done(cudaEventQuery(event_), "cudaEventQuery"); }
+bool Event::done() const {
+  const DeviceGuard guard(device_);
+  return cuda::done(cudaEventQuery(event_), "cudaEventQuery");
+}
 
 float Event::milliseconds_since(const Event& start) const {
+  const DeviceGuard guard(device_);
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.event_, event_));
   return milliseconds;

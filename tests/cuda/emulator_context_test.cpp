@@ -1,7 +1,12 @@
 // A program of its own, because a context lives as long as its process.
+#include <optional>
+#include <thread>
+#include <utility>
+
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/cuda_kernels/emulator/runtime.h"
+#include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -36,6 +41,20 @@ TEST_CASE("emulator: ranks on devices 1 and 2 make no context on device 0", "[cu
   for (const std::string& error : errors) REQUIRE(error.empty());
   REQUIRE(emulator::has_context(1));
   REQUIRE(emulator::has_context(2));
+  REQUIRE_FALSE(emulator::has_context(0));
+}
+
+TEST_CASE("emulator: a thread that asks and destroys another device's event makes no context",
+          "[cuda][threads]") {
+  const Device device("cuda:1");
+  const cuda::OwnedStream stream(device);
+  std::optional<cuda::Event> event(std::in_place, device, true);
+  event->record(stream.get());
+  std::thread([&] {
+    event->synchronize();
+    (void)event->milliseconds_since(*event);
+    event.reset();
+  }).join();
   REQUIRE_FALSE(emulator::has_context(0));
 }
 
