@@ -44,8 +44,8 @@ void Lockstep::run(const std::function<void(int member)>& body) {
   const ThreadModes modes;
   const auto play = [&](int member) {
     const ThreadModes::Scope scope(modes);
-    wait_for_turn(member);
     try {
+      wait_for_turn(member);
       if (!error_) body(member);
     } catch (const Stopped&) {
     } catch (...) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <string>
 
+#include "ringgrad/distributed/shards/lockstep.h"
 #include "ringgrad/distributed/shards/tree_all_reduce.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
@@ -141,6 +142,16 @@ TEST_CASE("another order of addition has other bits: these tests notice it",
     CHECK_FALSE(same_bits(in_order, tree_sum(0, shards, 1000)));
     CHECK_FALSE(same_bits(reversed, tree_sum(0, shards, 1000)));
   }
+}
+
+TEST_CASE("an error where a shard's turn begins ends all of them", "[shard_tree][quick][threads]") {
+  const int failing = GENERATE(0, 1, 2);
+  int computed = 0;
+  Lockstep lockstep(3, [&](int member) {
+    if (member == failing) throw Error("no memory for its buffers");
+  });
+  REQUIRE_THROWS_WITH(lockstep.run([&](int) { ++computed; }), "no memory for its buffers");
+  REQUIRE(computed == failing);  // those before it
 }
 
 }  // namespace ringgrad::test::shard_tree_test
