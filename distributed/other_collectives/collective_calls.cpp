@@ -15,6 +15,8 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
   CHECK_AS(DTypeError, whole.dtype() == part.dtype(), name(operation),
            ": input and output are of dtypes ", whole.dtype(), " and ", part.dtype(),
            ", expected the same");
+  CHECK_AS(DeviceError, whole.device() == part.device(), name(operation), ": tensors on ",
+           whole.device(), " and ", part.device(), ", expected the same");
   CHECK_AS(ShapeError, whole.numel() == part.numel() * parts, name(operation),
            ": a tensor of shape ", whole.shape(), " is not ", parts, " times one of shape ",
            part.shape(), ": there is one part for each rank");

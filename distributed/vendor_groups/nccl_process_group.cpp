@@ -148,8 +148,13 @@ Work NcclProcessGroup::issue(Collective c) {
                          (c.output.defined() && c.output.device().is_cuda());
   if (!on_device) return issue_on_host(std::move(c));
 
-  (void)nccl_type(c.operation, c.part().dtype());  // throws before anything is queued, and so does
-  if (reduces(c.operation)) (void)nccl_op(c);
+  // These throw before anything is queued. NCCL averages small integers as it adds them up: modulo
+  // 2^8 or 2^32, so hosts do not average them, nor does it.
+  (void)nccl_type(c.operation, c.part().dtype());
+  if (reduces(c.operation)) {
+    (void)nccl_op(c);
+    (void)reduction(name(c.operation), c.part().dtype(), c.reduce_op);
+  }
   if (c.operation == Operation::SendRecv)
     CHECK_AS(
         NotImplementedError, c.options.tag == 0 && c.root != kAnyRank,

@@ -21,7 +21,7 @@ TEST_CASE("nccl: collectives of every dtype", "[quick][cuda][threads]") {
     const Tensor x = on(group, {r, 10, 3 * r}, dtype);
     group.all_reduce(x, ReduceOp::Sum, {.async = true}).wait();
     must_be(x, {3, 30, 9}, "all_reduce");
-    group.all_reduce(x, ReduceOp::Average);
+    if (dtype != DType::UInt8) group.all_reduce(x, ReduceOp::Average);
     must_be(x, {3, 30, 9}, "the average");
     const Tensor largest = on(group, {r, 2 - r}, dtype);
     const Tensor smallest = on(group, {r + 1}, dtype);
@@ -138,6 +138,18 @@ TEST_CASE("nccl: init_process_group makes the group of this rank's device",
   options.device = Device("cuda:63");
   CHECK_THROWS_AS(init_process_group(alone, options), DeviceError);
   CHECK(!is_process_group_initialized());
+}
+
+TEST_CASE("nccl: what the hosts' group refuses is refused", "[quick][cuda][threads]") {
+  if (!enough_devices(1)) return;
+  run_nccl(1, {}, [](ProcessGroup& group) {
+    for (const DType dtype : {DType::Int32, DType::UInt8, DType::Bool})
+      must_be_refused(group, "all_reduce (average)", [&] {
+        group.all_reduce(on(group, {1, 0}, dtype), ReduceOp::Average);
+      });
+    must_be_refused(group, "all_gather: tensors on cuda:0 and cpu:0, expected the same",
+                    [&] { group.all_gather(on(group, {0}, DType::Float32), ones({1})); });
+  });
 }
 
 TEST_CASE("nccl: tensors elsewhere are refused", "[quick][cuda][threads]") {
