@@ -46,9 +46,10 @@ std::vector<TimedPart> parts_of(const RunRecord& run, bool roughly) {
            " has no whole epoch with its pace, in neither summary.json nor metrics.jsonl");
   const EpochLine& last = run.epochs.back();
   const double image = 1 / run.images_per_second();
+  const double waiting = last.comm_wait.value_or(0);
   return {{"data", last.data_wait * image},
-          {"waiting", last.comm_wait * image},
-          {"compute", std::max(0.0, 1 - last.data_wait - last.comm_wait) * image}};
+          {"waiting", waiting * image},
+          {"compute", std::max(0.0, 1 - last.data_wait - waiting) * image}};
 }
 
 // The difference in a kernel's time between A and B. changes() returns them for one phase, the
@@ -121,9 +122,12 @@ int compare(const CompareOptions& options) {
 
   sentence("A  {}: {}", a.path, judge(a).name);
   sentence("B  {}: {}", b.path, judge(b).name);
-  for (const RunRecord* run : {&a, &b})
-    if (run == &a || a.path != b.path)
-      for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
+  for (const RunRecord* run : {&a, &b}) {
+    if (run == &b && a.path == b.path) continue;
+    for (const std::string& note : run->notes) message("note    {}: {}", run->path, note);
+    if (run->summary && !run->summary->sees_waiting())
+      message("note    {}: waiting for other ranks was not measured apart", run->path);
+  }
   result("\n{:<12}{:>11}{:>11}{:>13}", "µs an image", "A", "B", "difference");
   for (size_t p = 0; p < parts_a.size(); ++p)
     result("{:<11}{:>11.1f}{:>11.1f}{:>+13.1f}", parts_a[p].name, parts_a[p].seconds * 1e6,

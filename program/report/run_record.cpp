@@ -59,6 +59,11 @@ void read_config_of(RunRecord& run) {
   }
 }
 
+std::optional<double> comm_wait_in(const nlohmann::json& json) {
+  const auto found = json.find("waiting_for_communication");
+  return found == json.end() ? std::nullopt : std::optional(found->get<double>());
+}
+
 // A run that was killed and resumed has some steps twice. The newer ones count.
 void take_norms(RunRecord& run, const nlohmann::json& line, int64_t step) {
   for (auto& [layer, norms] : run.gradient_norms)
@@ -74,7 +79,7 @@ void take_epoch(RunRecord& run, const nlohmann::json& json) {
   line.images_per_second = json.value("images_per_second", 0.0);
   line.seconds = json.value("seconds", 0.0);
   line.data_wait = json.value("waiting_for_data", 0.0);
-  line.comm_wait = json.value("waiting_for_communication", 0.0);
+  line.comm_wait = comm_wait_in(json);
   const int64_t expected = run.epochs.empty() ? 1 : run.epochs.back().epoch + 1;
   if (line.epoch > expected && !run.has_preset())  // a speedrun has a line for the last one
     run.notes.push_back(
@@ -88,7 +93,7 @@ void take_epoch(RunRecord& run, const nlohmann::json& json) {
 void take_step(RunRecord& run, const nlohmann::json& json) {
   StepLine line{json.at("step"), json.value("loss", double{NAN}),
                 json.value("images_per_second", 0.0), json.value("waiting_for_data", 0.0),
-                json.value("waiting_for_communication", 0.0)};
+                comm_wait_in(json)};
   while (!run.steps.empty() && run.steps.back().step >= line.step) run.steps.pop_back();
   take_norms(run, json, line.step);
   run.steps.push_back(line);

@@ -26,7 +26,7 @@ struct EpochLine {  // one line of metrics.jsonl; a value that an older version 
   double images_per_second = 0;
   double seconds = 0;
   double data_wait = 0;
-  double comm_wait = 0;
+  std::optional<double> comm_wait = {};  // nothing: it was not measured
 };
 
 struct StepLine {  // with --log-every; a loss that is no number is NaN
@@ -34,7 +34,7 @@ struct StepLine {  // with --log-every; a loss that is no number is NaN
   double loss = NAN;
   double images_per_second = 0;
   double data_wait = 0;
-  double comm_wait = 0;
+  std::optional<double> comm_wait = {};
 };
 
 struct RunRecord {

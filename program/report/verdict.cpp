@@ -258,7 +258,7 @@ void judge_lines(const RunRecord& run, Findings& found) {
   if (run.epochs.empty() && run.steps.empty()) return;
   const double data = run.epochs.empty() ? run.steps.back().data_wait : run.epochs.back().data_wait;
   const double ranks =
-      run.epochs.empty() ? run.steps.back().comm_wait : run.epochs.back().comm_wait;
+      (run.epochs.empty() ? run.steps.back().comm_wait : run.epochs.back().comm_wait).value_or(0);
   if (data >= 0.1)
     found.push_back(
         {data,
@@ -330,11 +330,14 @@ Verdict nothing_found(const RunRecord& run) {
   const double step = mean_of(s, [](const RankSummary& r) { return r.step(); });
   const auto part = [&](auto of) { return percent(mean_of(s, of) / step); };
   return {"healthy",
-          fmt::format(
-              "{}{} of each {} step is computing, {} waiting for data, {} waiting for other ranks",
-              learnt, part([](const RankSummary& r) { return r.compute(); }), ms(step),
-              part([](const RankSummary& r) { return r.part(Part::Data); }),
-              part([](const RankSummary& r) { return r.part(Part::Waiting); })),
+          fmt::format("{}{} of each {} step is computing, {} waiting for data{}", learnt,
+                      part([](const RankSummary& r) { return r.compute(); }), ms(step),
+                      part([](const RankSummary& r) { return r.part(Part::Data); }),
+                      s.sees_waiting() ? fmt::format(", {} waiting for other ranks",
+                                                     part([](const RankSummary& r) {
+                                                       return r.part(Part::Waiting);
+                                                     }))
+                                       : "; waiting for other ranks was not measured apart"),
           next};
 }
 

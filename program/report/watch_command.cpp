@@ -123,8 +123,9 @@ std::pair<size_t, size_t> print_new(const RunRecord& run, std::pair<size_t, size
         (epochs == run.epochs.size() || run.steps[steps].step <= run.epochs[epochs].step);
     if (step_first) {
       const StepLine& line = run.steps[steps++];
-      result("step={} loss={:.4f} img_s={:.0f} data_wait={:.3f} comm_wait={:.3f}", line.step,
-             line.loss, line.images_per_second, line.data_wait, line.comm_wait);
+      result("step={} loss={:.4f} img_s={:.0f} data_wait={:.3f}{}", line.step, line.loss,
+             line.images_per_second, line.data_wait,
+             line.comm_wait ? fmt::format(" comm_wait={:.3f}", *line.comm_wait) : "");
     } else {
       const EpochLine& line = run.epochs[epochs++];
       result("epoch={} step={} loss={:.4f} test_acc={:.4f} test_loss={:.4f} img_s={:.0f}",

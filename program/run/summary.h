@@ -115,6 +115,10 @@ struct RunSummary {
   std::string version;
   std::string commit;
   std::string data_digest;
+
+  // Returns false if the ranks' host saw nothing of their waiting for each other, which is in their
+  // other parts then: it replayed captured steps, or steps of shards.
+  bool sees_waiting() const { return ranks.size() < 2 || !ranks.front().buckets.empty(); }
 };
 
 nlohmann::json to_json(const RunSummary& summary);

@@ -63,6 +63,8 @@ STALLS = {"low_ms": 1, "high_ms": 900, "median_ms": 2, "p95_ms": 30, "bins": [1]
 TABLES = {
     "healthy, two ranks": (run(), "healthy", "computing"),
     "healthy, one process": (run([rank(waiting=0, buckets=())], division={"parallel": "none", "ranks": 1}, threads=2), "healthy", ""),
+    "healthy, one of two devices waits unseen": (run([rank(waiting=0, buckets=())] * 2, division={"device": "cuda"}), "healthy",
+                                                  "; waiting for other ranks was not measured apart"),
     "healthy, some waiting": (run([rank(waiting=0.5), rank(waiting=0.6)]), "healthy", ""),
     "healthy, ranks a little uneven": (run([rank(waiting=0.5), rank(backward=3.8)]), "healthy", ""),
     "healthy, label smoothing": (run(lines=epochs((1.2, 0.9, 0.9), (0.8, 0.7, 0.95), (0.65, 0.62, 0.97))), "healthy", ""),
