@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/program/commands/fits.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/report/report.h"
@@ -102,6 +103,8 @@ std::string what_fits(const OutOfMemoryError& error, const RunConfig& config, in
       if (fit.options == way_of(config, ranks)) text += accumulated(fit, recipe, processes);
   } catch (const Error&) {  // not even that fits
   }
+  if (CapturedStep::possible(device) && parallel.shards == 0 && parallel.replicas() == 1)
+    text += "\nCaptured steps keep memory of their own: RINGGRAD_CUDA_GRAPHS=0 captures none";
   return text + fmt::format(
                     "\n`ringgrad fit --model {} --optimizer {} --memory {} --ranks {} --device "
                     "{}` measures the largest batch for one process and for several ranks, with "

@@ -38,7 +38,7 @@ void check_traced(const TracedSteps& asked, const Training& training) {
   if (!training.can_be_watched())
     throw UsageError(
         "--trace-steps sees nothing of steps with --parallel dp, with --shards, "
-        "or that are captured");
+        "or that are captured, which RINGGRAD_CUDA_GRAPHS=0 prevents");
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ class Devices(unittest.TestCase):
         said = self.train("--device", "cuda", "--model", "lenet", code=7, RINGGRAD_EMU_MEMORY_MB="1")
         self.assertRegex(said, r"out of memory on cuda:0: asked for \d+ bytes; \d+ bytes are in live tensors")
         self.assertRegex(said, r"`ringgrad fit --model lenet --optimizer sgd --memory \d+MB --ranks 2 --device cuda` measures")
+        self.assertIn("RINGGRAD_CUDA_GRAPHS=0 captures none", said)
         self.assertFalse(list(self.dir.rglob("*.tmp.*")))
 
     def test_a_run_on_a_device_goes_on_on_the_cpu(self):
@@ -116,6 +117,10 @@ class Devices(unittest.TestCase):
                 said = self.train(*common, *recipe, "--out", f"eager{i}", RINGGRAD_CUDA_GRAPHS="0")
                 self.assertIn("on the device, augmented there · steps are not captured: RINGGRAD_CUDA_GRAPHS=0\n", said)
                 self.same_bytes(f"captured{i}", f"eager{i}")
+
+    def test_captured_steps_are_not_traced(self):
+        said = self.train(*self.noise(22), "--epochs", "1", "--trace-steps", "4:5", code=2)
+        self.assertIn("that are captured, which RINGGRAD_CUDA_GRAPHS=0 prevents", said)
 
     def test_a_run_that_is_stopped_goes_on_with_the_same_bytes(self):
         common = (*self.noise(22), "--epochs", "2", *self.AUGMENTED)
