@@ -85,6 +85,7 @@ std::string Training::why_not_captured() const {
   if (virtual_) return "--shards";
   if (recipe_.accumulate > 1) return "--accumulate";
   if (!batches_->on_device()) return "the images stay on the host";
+  if (train_size_ < recipe_.step_batch()) return "no batch is full";
   return CapturedStep::possible(device_) ? "" : "RINGGRAD_CUDA_GRAPHS=0";
 }
 

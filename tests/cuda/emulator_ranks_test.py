@@ -47,9 +47,11 @@ class Ranks(unittest.TestCase):
         for ranks, words, recipe in cases:
             with self.subTest(ranks=ranks, words=words, recipe=recipe):
                 captured = self.trained("captured", *words, ranks=ranks, recipe=recipe, RINGGRAD_EMU_STREAMS="random:1")
-                self.assertEqual(captured["captured"], "captured")
+                # The full batches behind the third, whose step is recorded.
+                self.assertEqual((captured["captured"], captured["replayed"]), ("captured", [3] * ranks))
                 eager = self.trained("eager", *words, ranks=ranks, recipe=recipe, RINGGRAD_CUDA_GRAPHS="0")
                 self.assertEqual((eager["captured"], eager["steps"]), ("RINGGRAD_CUDA_GRAPHS=0", [8] * ranks))
+                self.assertEqual(eager["replayed"], [0] * ranks)
                 self.assertEqual((self.dir / "captured").read_bytes(), (self.dir / "eager").read_bytes())
 
     def test_recomputed_blocks_are_captured(self):
@@ -61,6 +63,10 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(captured["captured"], "captured")
                 self.trained("eager", *words, recipe=recipe, RINGGRAD_CUDA_GRAPHS="0")
                 self.assertEqual((self.dir / "captured").read_bytes(), (self.dir / "eager").read_bytes())
+
+    def test_steps_without_a_full_batch_are_not_captured(self):
+        result = self.trained("eager", recipe={"model": "lenet", "batch": 24})
+        self.assertEqual((result["captured"], result["steps"]), ("no batch is full", [2, 2]))
 
     def test_steps_of_several_batches_are_not_captured(self):
         self.assertEqual(self.trained("eager", recipe={"model": "lenet", "batch": 2, "accumulate": 3})["captured"], "--accumulate")

@@ -2,9 +2,12 @@
 // of one process: the emulator's NCCL connects no others. emulator_ranks_test.py runs it.
 #include <csignal>
 #include <cstdio>
+#include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/vendor_groups/nccl_process_group.h"
@@ -31,6 +34,20 @@ struct ThreadsOptions {
   int64_t pause_at = -1;      // the step after which it stays away until the others have ended
 };
 
+// Counts the convolutions that this thread queues: none in the replay of a captured step.
+class Convolutions : private KernelObserver {
+ public:
+  Convolutions() { set_current(this); }
+  ~Convolutions() override { set_current(nullptr); }
+  int64_t count = 0;
+
+ private:
+  void call(const ObservedCall& call, const std::function<void()>& run) override {
+    run();
+    count += std::string_view(call.kernel.name()).starts_with("conv2d");
+  }
+};
+
 int train_in_threads(const ThreadsOptions& o) {
   constexpr std::chrono::seconds kTimeout{10};
   OtherVersion other;
@@ -53,6 +70,7 @@ int train_in_threads(const ThreadsOptions& o) {
   catch_interrupts();
 
   std::vector<int64_t> steps(o.ranks);
+  std::vector<int64_t> replayed(o.ranks);  // steps
   std::string why_not;
   std::atomic<int> ended = 0;
   HostOptions hosts;
@@ -67,7 +85,10 @@ int train_in_threads(const ThreadsOptions& o) {
     group.barrier().wait();
     default_generator(group.device()).set_state(config.seed + rank, 0);
     const bool last = rank == o.ranks - 1;
+    Convolutions queued;
+    int64_t before = 0;
     const auto after_step = [&] {
+      replayed[rank] += std::exchange(before, queued.count) == queued.count;
       if (last && training.step() == o.leave_at) throw Error("no memory for an activation");
       while (last && training.step() == o.pause_at && ended == 0)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -88,8 +109,10 @@ int train_in_threads(const ThreadsOptions& o) {
       throw;
     }
   });
-  std::puts(
-      nlohmann::json{{"steps", steps}, {"captured", why_not}, {"errors", errors}}.dump().c_str());
+  std::puts(nlohmann::json{
+      {"steps", steps}, {"captured", why_not}, {"replayed", replayed}, {"errors", errors}}
+                .dump()
+                .c_str());
   return kOk;
 }
 
