@@ -109,12 +109,13 @@ GradientBuckets::GradientBuckets(const char* name, ProcessGroup& group, NamedTen
 
 bool GradientBuckets::plan(const std::vector<int>& order, const BucketCaps& caps) {
   if (order == order_ && caps == caps_) return false;
+  auto ranges = plan_buckets(arenas_, order, caps);  // throws before anything has changed
   order_ = order;
   caps_ = caps;
   buckets_.clear();
   buckets_of_.assign(parameters_.size(), {});
   std::vector<int64_t> layout;
-  for (BucketRange& range : plan_buckets(arenas_, order, caps)) {
+  for (BucketRange& range : ranges) {
     const auto index = static_cast<int>(buckets_.size());
     for (const int i : range.parameters) buckets_of_[i].push_back(index);
     layout.insert(layout.end(), {range.arena, range.begin, range.end});

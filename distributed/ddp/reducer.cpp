@@ -38,7 +38,7 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
   totals_.plans = 1;
   identify();
   if (options_.zero == 0) return;
-  check_no_hook();
+  check_no_hook(options_.comm_hook);
   slices_ = std::make_shared<GradientSlices>(options_.zero, group, parameters_, arenas_, buckets_,
                                              /*whole_norms=*/false);
 }
@@ -47,15 +47,16 @@ Reducer::~Reducer() {
   if (slices_) slices_->close();
 }
 
-void Reducer::check_no_hook() const {
-  CHECK(options_.zero == 0 || !options_.comm_hook,
+void Reducer::check_no_hook(const CommHook& hook) const {
+  CHECK(options_.zero == 0 || !hook,
         "distributed_data_parallel: a communication hook with zero = ", options_.zero,
         ": a hook averages whole buckets, and no rank would have them; leave out one of the two");
 }
 
 void Reducer::plan_anew(const std::vector<int>& order, const BucketCaps& caps) {
+  const bool is_other = plan(order, caps);
   replanned_ = true;
-  if (!plan(order, caps)) return;
+  if (!is_other) return;
   scratch_.assign(buckets_.size(), {});
   if (slices_) slices_->plan(buckets_);
   totals_.plans += 1;
@@ -72,8 +73,8 @@ void Reducer::identify() {
 }
 
 void Reducer::register_comm_hook(CommHook hook) {
+  check_no_hook(hook);
   options_.comm_hook = std::move(hook);
-  check_no_hook();
   scratch_.assign(buckets_.size(), {});
   identify();
 }

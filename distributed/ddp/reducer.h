@@ -99,7 +99,7 @@ class Reducer : public GradientBuckets {
   void plan_as_observed();
   std::vector<Tensor> averages() const;
   void identify();
-  void check_no_hook() const;
+  void check_no_hook(const CommHook& hook) const;
 
   void begin_averaging();
   std::vector<Tensor> outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy);

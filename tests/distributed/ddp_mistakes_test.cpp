@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/comm_hook.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
@@ -223,6 +224,18 @@ TEST_CASE("an infinite gradient says what a GradScaler needs", "[ddp][quick][thr
   });
   for (const std::string& error : errors)
     require_contains(error, "a GradScaler skips such steps, and wants check_finite");
+}
+
+TEST_CASE("a communication hook that was refused averages nothing", "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.zero = 1});
+    must_be_refused(group, "a communication hook with zero = 1",
+                    [&] { ddp.register_comm_hook(bf16_compress_hook()); });
+    must_be_refused(group, "gradients are averaged plainly", [&] {
+      ddp.load_comm_hook_state({{"plan", tensor<int64_t>({5, 4, 3, 2, 1, 0, 100, 100})}});
+    });
+  });
 }
 
 TEST_CASE("shards: a frozen layer on one rank and a changed module are named",

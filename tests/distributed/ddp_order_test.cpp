@@ -144,6 +144,18 @@ TEST_CASE("a run that goes on with the order that was observed does not notice t
 
 // A tensor that a user takes before the first step names the same memory after it. Nothing moves
 // once the module is wrapped, although the buckets are planned anew.
+TEST_CASE("buckets that cannot be planned leave those that there are", "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    Trained trained(group);
+    trained.steps(0, 2);
+    must_be_refused(group, "buckets: the caps are 0 and 0 bytes", [&] {
+      trained.ddp.set_ready_order(trained.ddp.ready_order(), BucketCaps{0, 0});
+    });
+    trained.steps(2, 4);
+    trained.ddp.check_identical();
+  });
+}
+
 TEST_CASE("handles taken before the first step stay good", "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {
     const auto net = make_net<Crossed>(3, DType::Float32);
