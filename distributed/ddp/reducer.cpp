@@ -58,7 +58,11 @@ void Reducer::plan_anew(const std::vector<int>& order, const BucketCaps& caps) {
   replanned_ = true;
   if (!is_other) return;
   scratch_.assign(buckets_.size(), {});
-  if (slices_) slices_->plan(buckets_);
+  if (slices_) {
+    // Slices of the new buckets are other elements.
+    if (!slices_->zeroed()) slices_->gather_gradients();
+    slices_->plan(buckets_);
+  }
   totals_.plans += 1;
 }
 

@@ -1,5 +1,7 @@
 // ZeRO when something changes between steps: parameters are unfrozen, gradients are given up, or
 // another optimizer takes over.
+#include <algorithm>
+
 #include "ringgrad/distributed/sharded_optimizer.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
@@ -77,7 +79,37 @@ Values after_trials(int zero) {
   return result;
 }
 
+// Buckets are planned anew between a backward and its step.
+Values planned_anew(int zero) {
+  Values result;
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = kSmallBuckets, .zero = zero});
+    optim::AdamW optimizer(ddp.named_parameters(), {.lr = 0.01});
+    if (zero > 0) optimizer.share(ddp.step_share());
+    for (int64_t step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      add_gradient(ddp, group, step);
+      std::vector<std::string> order = ddp.ready_order();
+      std::ranges::reverse(order);
+      if (step == 2) ddp.set_ready_order(order);
+      optimizer.step();
+    }
+    const Values all = numbers_of(ddp, optimizer);
+    if (group.rank() == 1) result = all;
+  });
+  return result;
+}
+
 }  // namespace
+
+TEST_CASE("divided steps with buckets that are planned anew before them",
+          "[sharded_optimizer][quick][threads]") {
+  for (const int zero : {1, 2}) {
+    CAPTURE(zero);
+    CHECK(planned_anew(zero) == planned_anew(0));
+  }
+}
 
 TEST_CASE("divided steps of parameters that were frozen when the optimizer was made",
           "[sharded_optimizer][quick][threads]") {
