@@ -7,12 +7,13 @@
 namespace ringgrad {
 namespace {
 
-// Returns the dtype in which a product is computed. 16-bit results are rounded once, at the end.
 DType dtype_of_product(const char* name, const Tensor& x) {
   check_defined(name, x);
   return is_floating(x.dtype()) ? x.dtype() : DType::Int64;
 }
-DType wide_dtype(DType dtype) { return is_floating(dtype) ? accumulator_dtype(dtype) : dtype; }
+// Returns the dtype in which a product is computed. The product of a pair may leave the range of
+// narrower dtypes although the whole product does not. Results are rounded once, at the end.
+DType wide_dtype(DType dtype) { return is_floating(dtype) ? DType::Float64 : dtype; }
 
 }  // namespace
 
@@ -22,7 +23,8 @@ Tensor prod(const Tensor& x, Int dim, Flag keepdim) {
   const DType dtype = dtype_of_product("prod", x);
   if (x.dim() == 0) return prod(reshape(x, {1}), dim);
   dim = normalize_dim("prod", dim, x.dim());
-  Tensor y = to(x, wide_dtype(dtype));
+  Tensor y =
+      to(x.size(dim) == 1 ? clone(x) : x, wide_dtype(dtype));  // the result is never x itself
   if (x.size(dim) == 0) y = add(sum(y, dim, true), 1);
   Tensor odd;
   for (int64_t n = y.size(dim); n > 1; n /= 2) {

@@ -76,6 +76,20 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   });
 }
 
+TEST_CASE("products of pairs that leave the range do not spoil the whole product", "[quick]") {
+  const Tensor x = tensor<float>({1e30f, 1e-30f, 1e30f, 1e-30f}).requires_grad_();
+  const Tensor y = x.prod();
+  CHECK(std::abs(y.item<double>() - 1) < 1e-5);
+  y.backward();  // the product of the others
+  CHECK(difference(x.grad() * tensor<float>({1e30f, 1e-30f, 1e30f, 1e-30f}), {1, 1, 1, 1},
+                   {DType::Float32, 4}) == "");
+  CHECK(tensor<float>({1e30f, 0, 1e30f, 0}).prod().item<float>() == 0);
+  CHECK(difference(tensor<float>({1e-30f, 1e30f, 1e30f}).cumprod(0) * 1e-30, {1e-60, 1e-30, 1},
+                   {DType::Float32, 3}) == "");
+  CHECK(to_vector<float>(tensor<float>({0, 1e30f, 1e30f}).cumprod(0)) ==
+        std::vector<float>{0, 0, 0});
+}
+
 TEST_CASE("operations say which of them was given an undefined tensor", "[quick]") {
   const Tensor x = zeros({2, 6});
   const Tensor none;
