@@ -292,6 +292,29 @@ TEST_CASE("second derivatives stay in the tensors' dtype under autocast", "[auto
   CHECK(w.grad().dtype() == DType::Float32);
 }
 
+TEST_CASE("norms and deviations have the same gradient with a graph as without, at any size",
+          "[autograd][quick]") {
+  for (const double size : {1.0, 1e-10, 1e30, 1e200})
+    for (const double p : {0.5, 1.0, 1.5, 2.0, 3.0, 40.0}) {
+      INFO("numbers about " << size << ", p " << p);
+      const Tensor x = leaf({0, size, -2 * size, size});
+      const auto same = [&x](const Tensor& y) {
+        const Tensor with_graph = slope(y, x);
+        CHECK(difference(with_graph, to_vector<double>(slope(y, x, false)),
+                         {DType::Float64, 1024}) == "");
+      };
+      same(norm(x, p));
+      same(x.std());
+      // The gradient is that of numbers about 1, whatever their unit.
+      const Tensor one = leaf({0, 1, -2, 1});
+      CHECK(difference(slope(norm(x, p), x), to_vector<double>(slope(norm(one, p), one, false)),
+                       {DType::Float64, 1024}) == "");
+    }
+  const Tensor none = leaf({0, 0});
+  for (const double p : {0.5, 1.0, 1.5, 2.0, 3.0})
+    CHECK(to_vector<double>(slope(norm(none, p), none)) == Values{0, 0});
+}
+
 TEST_CASE("gradgradcheck finds a second derivative that is wrong", "[gradcheck][quick]") {
   const Tensor x = leaf({2, -1, 0.5});
   const auto check = [&](auto backward) {

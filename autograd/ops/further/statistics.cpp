@@ -12,13 +12,21 @@
 namespace ringgrad {
 namespace {
 
-// Returns the largest element over the reduced dimensions, which are kept with size 1. REQUIRES: x
-// has no history.
-Tensor largest_of(const Tensor& x, const Reduced& reduced) {
+// Returns the largest element over the reduced dimensions, which `kept` has with size 1. REQUIRES:
+// x has no history.
+Tensor largest_of(const Tensor& x, const Shape& kept) {
   Tensor largest = x;
   for (int d = 0; d < x.dim(); ++d)
-    if (reduced.kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
+    if (kept[d] != x.shape()[d]) largest = max(largest, d, true).values;
   return largest;
+}
+
+// Returns the numbers by which float64 magnitudes are divided before powers of them are added: the
+// largest ones over the reduced dimensions. So the powers neither overflow nor vanish together.
+Tensor unit_of(const Tensor& magnitude, const Shape& kept) {
+  const Tensor most =
+      magnitude.numel() > 0 ? largest_of(magnitude, kept) : zeros(kept, magnitude.options());
+  return masked_fill(most, (most == 0) | (most == INFINITY), 1);
 }
 
 // Returns the power of two by which x is multiplied before it is squared. Squares of float64
@@ -27,7 +35,7 @@ Tensor largest_of(const Tensor& x, const Reduced& reduced) {
 // overflow nor vanish: for them the result is undefined, which stands for 1.
 Tensor scale_for_squares(const Tensor& x, const Reduced& reduced) {
   if (x.dtype() != DType::Float64 || x.numel() == 0) return {};
-  const Tensor most = largest_of(abs(x.detach()), reduced);
+  const Tensor most = largest_of(abs(x.detach()), reduced.kept);
   return where(most > 0x1p480, scalar_like(most, 0x1p-600),
                where(most < 0x1p-480, 0x1p600, full_like(most, 1)));
 }
@@ -112,7 +120,8 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
   return differentiable("std", {x}, finished(y, reduced, keepdim, x.dtype()),
                         [=, kept = reduced.kept, x = save(x, 0)](const Tensor& dy) -> Gradients {
                           if (grad_enabled()) {
-                            const Tensor c = deviations(x.get(), kept);
+                            const Tensor apart = deviations(x.get(), kept);
+                            const Tensor c = div(apart, unit_of(abs(apart.detach()), kept));
                             const Tensor y = sqrt(mul(summed(square(c), kept), 1 / freedom));
                             const Tensor g = to(reshape(dy, kept), DType::Float64);
                             const Tensor slope = div(g, mul(masked_fill(y, y == 0, 1), freedom));
@@ -129,7 +138,7 @@ Tensor std(const Tensor& x_, const Dims& dims, Int correction, Flag keepdim) {
 // Equal elements share the gradient, as in PyTorch (max() along a dimension gives all of it to the
 // first).
 static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool keepdim) {
-  const Tensor largest = clone(largest_of(abs(x.detach()), reduced));
+  const Tensor largest = clone(largest_of(abs(x.detach()), reduced.kept));
   const Shape& shape = keepdim ? reduced.kept : reduced.dropped;
   return differentiable(
       "norm", {x}, reshape(largest, shape),
@@ -143,15 +152,18 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
       });
 }
 
-// The gradient by operations.
+// The gradient by operations. It does not depend on the unit in which x is measured.
 static Tensor norm_gradient(const Tensor& g, const Tensor& x_, double p) {
   if (p == 1) return mul(sign(x_), g);
-  const Tensor x = to(x_, DType::Float64);
+  const Tensor wide = to(x_, DType::Float64);
+  const Tensor x = div(wide, unit_of(abs(wide.detach()), g.shape()));
   const Tensor powers = p == 2 ? square(x) : pow(abs(x), p);
   const Tensor total = summed(powers, g.shape());
   const Tensor y = pow(masked_fill(total, total == 0, 1), 1 / p);
   const Tensor part = div(x, y);
-  const Tensor slope = p == 2 ? part : mul(sign(x), pow(abs(part), p - 1));
+  // Below p = 1 the power of 0 is infinite, and the gradient there is 0 all the same.
+  const Tensor magnitude = p < 1 ? masked_fill(abs(part), x == 0, 1) : abs(part);
+  const Tensor slope = p == 2 ? part : mul(sign(x), pow(magnitude, p - 1));
   return to(mul(slope, to(g, DType::Float64)), x_.dtype());
 }
 
@@ -175,8 +187,7 @@ Tensor norm(const Tensor& x_, Real p, const Dims& dims, Flag keepdim) {
     y = scale ? div(sqrt(total), scale) : sqrt(total);
   } else {
     const Tensor magnitude = abs(to(x.detach(), DType::Float64));
-    Tensor most = x.numel() > 0 ? largest_of(magnitude, reduced) : zeros_like(total);
-    most = masked_fill(most, (most == 0) | (most == INFINITY), 1);
+    const Tensor most = unit_of(magnitude, reduced.kept);
     kernels::sum(total, pow(div(magnitude, most), p), 1);
     y = mul(pow(total, 1 / p), most);
   }
