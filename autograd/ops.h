@@ -348,7 +348,8 @@ Tensor group_norm(const Tensor& x, Int64 groups, const Tensor& weight = {}, cons
                   Real eps = 1e-5);
 
 // Normalises each channel of each sample over all later dimensions (Ulyanov et al. 2016). x is [N,
-// C, …]; weight, bias [C] or undefined.
+// C, …]; weight, bias [C] or undefined. Throws ShapeError if a channel has one number, whose
+// variance is undefined.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      Real eps = 1e-5);
 // x / max(‖x‖, eps), where the norm is along dim.
@@ -402,8 +403,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
                             Reduction reduction = Reduction::Mean);
 
-// The same with a weight for each element, which is broadcast, and with pos_weight p, which
-// multiplies the positive term: -w (p t log σ(x) + (1 - t) log(1 - σ(x))). Either may be undefined.
+// The same with a weight for each element and with pos_weight p, which multiplies the positive
+// term: -w (p t log σ(x) + (1 - t) log(1 - σ(x))). Either may be undefined. They are broadcast to
+// x's shape.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight,
                             Reduction reduction = Reduction::Mean);
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
@@ -423,6 +425,9 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta = 1,
 Tensor kl_div(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::Mean,
               Flag log_target = false);
 
+// In the following losses labels and targets are broadcast to the first argument's shape. That one
+// is not: they throw ShapeError for [N] and [N, 1].
+
 // max(0, -y (a - b) + margin). y is 1 if a should be the larger, else -1.
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin = 0,
                            Reduction reduction = Reduction::Mean);
@@ -436,7 +441,7 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, 
                              Reduction reduction = Reduction::Mean);
 // max(0, ‖anchor - positive + eps‖ - ‖anchor - negative + eps‖ + margin), with norms as in
 // pairwise_distance(). With `swap`, the positive replaces the anchor in the second norm if it is
-// nearer to the negative.
+// nearer to the negative. All three are broadcast.
 struct TripletMarginOptions {
   double margin = 1;
   double p = 2;
@@ -450,7 +455,8 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, Flag log_input = true,
                         Reduction reduction = Reduction::Mean);
 // (log v + (x - t)² / v) / 2 with v = max(var, eps). Below eps, too, the gradient of v goes to var.
-// var is broadcast.
+// var is broadcast to x's shape; if it lacks one dimension, that is the last: a number for each
+// row. On the CPU, throws Error if it has elements below 0.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& var, Real eps = 1e-6,
                          Reduction reduction = Reduction::Mean);
 
@@ -555,6 +561,7 @@ Tensor index_put(const Tensor& x, const std::vector<Index>& at, const Tensor& va
                  Flag accumulate = false);
 
 // ---- random numbers, from the default generator of the device -----------------------------------
+// The numbers below n in random order. Throws DTypeError if the dtype does not hold all of them.
 Tensor randperm(Int64 n, TensorOptions options = {.dtype = DType::Int64});
 // Draws `count` positions in each row of weights [N, C] or [C], with probabilities proportional to
 // the weights: int64 [N, count] or [count]. Without replacement no position comes twice. On the

@@ -11,9 +11,20 @@
 namespace ringgrad {
 namespace {
 
-// Returns x in the dtype in which losses compute: float32 for 16 bits.
-Tensor for_loss(const char* name, const Tensor& x) {
+// Throws unless x can be repeated to the input's shape. If the input were repeated, too, a loss of
+// [N] and [N, 1] would compare each number with all targets.
+void check_repeats(const char* name, const Tensor& input, const Tensor& x) {
+  check_defined(name, x);
+  CHECK_AS(ShapeError, broadcast_shapes(name, input.shape(), x.shape()) == input.shape(), name,
+           ": the input has shape ", input.shape(), ", a target or weight ", x.shape(),
+           ", expected one that is repeated to the input's");
+}
+
+// Returns x in the dtype in which losses compute: float32 for 16 bits. Where there is an input, x
+// is its target or weight.
+Tensor for_loss(const char* name, const Tensor& x, const Tensor& input = {}) {
   check_floating(name, x);
+  if (input) check_repeats(name, input, x);
   return to(autocast_loss(x), accumulator_dtype(x.dtype()));
 }
 
@@ -29,7 +40,7 @@ Tensor above_zero(const Tensor& x) { return clamp_min(x, 0); }
 
 // a where the label y is 1, b where it is -1, 0 elsewhere.
 Tensor by_label(const char* name, const Tensor& y, const Tensor& a, const Tensor& b) {
-  check_defined(name, y);
+  check_repeats(name, a, y);
   return add(where(eq(y, 1), a, 0), where(eq(y, -1), b, 0));
 }
 
@@ -58,7 +69,7 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor&
   const char* const name = "binary_cross_entropy";
   const Tensor losses =
       binary_cross_entropy(for_loss(name, x), for_loss(name, target), Reduction::None);
-  return reduced(mul(losses, for_loss(name, weight)), reduction, x);
+  return reduced(mul(losses, for_loss(name, weight, x)), reduction, x);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
@@ -69,15 +80,15 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
   const Tensor of = for_loss(name, target);
   Tensor losses = binary_cross_entropy_with_logits(wide, of, Reduction::None);
   if (pos_weight)
-    losses = add(losses, mul(mul(of, sub(for_loss(name, pos_weight), 1)), softplus(neg(wide))));
-  if (weight) losses = mul(losses, for_loss(name, weight));
+    losses = add(losses, mul(mul(of, sub(for_loss(name, pos_weight, x), 1)), softplus(neg(wide))));
+  if (weight) losses = mul(losses, for_loss(name, weight, x));
   return reduced(losses, reduction, x);
 }
 
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin,
                            Reduction reduction) {
   const char* const name = "margin_ranking_loss";
-  const Tensor order = mul(for_loss(name, y), sub(for_loss(name, b), for_loss(name, a)));
+  const Tensor order = mul(for_loss(name, y, a), sub(for_loss(name, b, a), for_loss(name, a)));
   return reduced(above_zero(add(order, double{margin})), reduction, a);
 }
 
@@ -89,7 +100,7 @@ Tensor hinge_embedding_loss(const Tensor& x_, const Tensor& y, Real margin, Redu
 
 Tensor soft_margin_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
   const char* const name = "soft_margin_loss";
-  return reduced(softplus(neg(mul(for_loss(name, x), for_loss(name, y)))), reduction, x);
+  return reduced(softplus(neg(mul(for_loss(name, x), for_loss(name, y, x)))), reduction, x);
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, Real margin,
@@ -118,17 +129,21 @@ Tensor poisson_nll_loss(const Tensor& x_, const Tensor& target, Flag log_input,
   const Tensor x = for_loss(name, x_);
   const Tensor expected = log_input ? exp(x) : x;
   const Tensor logarithm = log_input ? x : log(add(x, 1e-8));
-  return reduced(sub(expected, mul(for_loss(name, target), logarithm)), reduction, x_);
+  return reduced(sub(expected, mul(for_loss(name, target, x), logarithm)), reduction, x_);
 }
 
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& var_, Real eps,
                          Reduction reduction) {
   const char* const name = "gaussian_nll_loss";
   CHECK(eps > 0, name, ": eps is ", eps, ", expected a number above 0");
-  const Tensor wide = for_loss(name, var_);
+  check_defined(name, x);
+  const Tensor wide =
+      for_loss(name, var_ && var_.dim() + 1 == x.dim() ? unsqueeze(var_, -1) : var_, x);
+  CHECK(!wide.device().is_cpu() || !any(wide < 0).item<bool>(), name,
+        ": the variance has elements below 0, expected none");
   // Below eps the gradient goes to the variance itself, as in PyTorch.
   const Tensor var = add(wide, sub(clamp_min(wide.detach(), double{eps}), wide.detach()));
-  const Tensor squares = square(sub(for_loss(name, x), for_loss(name, target)));
+  const Tensor squares = square(sub(for_loss(name, x), for_loss(name, target, x)));
   return reduced(mul(add(log(var), div(squares, var)), 0.5), reduction, x);
 }
 

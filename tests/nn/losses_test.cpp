@@ -89,4 +89,52 @@ TEST_CASE("weights of 16-bit losses are rounded once", "[quick]") {
   }
 }
 
+// A loss of [N] and [N, 1] would be one of N x N pairs, and look like a loss.
+TEST_CASE("targets and weights are repeated to the input's shape, and the input is not",
+          "[quick]") {
+  const Tensor x = rand({3});
+  const Tensor t = rand({3});
+  const Tensor column = ones({3, 1});
+  const auto refuses = [](const char* name, auto loss) {
+    require_error<ShapeError>(str(name, ": the input has shape [3], a target or weight [3, 1]"),
+                              loss);
+  };
+  refuses("margin_ranking_loss", [&] { margin_ranking_loss(x, column, t); });
+  refuses("margin_ranking_loss", [&] { margin_ranking_loss(x, t, column); });
+  refuses("soft_margin_loss", [&] { soft_margin_loss(x, column); });
+  refuses("hinge_embedding_loss", [&] { hinge_embedding_loss(x, column); });
+  refuses("poisson_nll_loss", [&] { poisson_nll_loss(x, column); });
+  refuses("gaussian_nll_loss", [&] { gaussian_nll_loss(x, column, t); });
+  refuses("gaussian_nll_loss", [&] { gaussian_nll_loss(x, t, column); });
+  refuses("binary_cross_entropy", [&] { binary_cross_entropy(x, t, column); });
+  refuses("binary_cross_entropy_with_logits",
+          [&] { binary_cross_entropy_with_logits(x, t, column); });
+  refuses("binary_cross_entropy_with_logits",
+          [&] { binary_cross_entropy_with_logits(x, t, {}, column); });
+  refuses("cosine_embedding_loss", [&] {
+    cosine_embedding_loss(rand({3, 2}), rand({3, 2}), column);
+  });
+  // A label for all is repeated.
+  CHECK(values(soft_margin_loss(x, ones({1}))) == values(soft_margin_loss(x, ones({3}))));
+}
+
+TEST_CASE("a variance that lacks the last dimension has a number for each row", "[quick]") {
+  const Tensor x = zeros({2, 2});
+  const Tensor t = ones({2, 2});
+  // PyTorch's numbers, for the variances 1 and 4: 1/2, and log 2 + 1/8.
+  const std::vector<double> want = {0.5, 0.5, 0.8181471805599453, 0.8181471805599453};
+  for (const Shape& shape : {Shape{2}, Shape{2, 1}}) {
+    const Tensor var = tensor<float>({1, 4}).reshape(shape);
+    CHECK(difference(gaussian_nll_loss(x, t, var, 1e-6, Reduction::None), want, {DType::Float32}) ==
+          "");
+  }
+  require_error<ShapeError>("gaussian_nll_loss", [&] { gaussian_nll_loss(x, t, ones({3})); });
+  require_error<ShapeError>("gaussian_nll_loss", [] {
+    gaussian_nll_loss(zeros({1, 3}), zeros({1, 3}), ones({3}));
+  });
+  require_error<Error>("gaussian_nll_loss: the variance has elements below 0", [&] {
+    gaussian_nll_loss(x, t, tensor<float>({1, -1}));
+  });
+}
+
 }  // namespace ringgrad::test::losses_test
