@@ -137,4 +137,19 @@ TEST_CASE("a variance that lacks the last dimension has a number for each row", 
   });
 }
 
+TEST_CASE("a probability below 0 makes kl_div NaN, and a target of no class is named", "[quick]") {
+  const Tensor x = tensor<float>({-1, -1, -1});
+  const Tensor loss = kl_div(x, tensor<float>({-0.5, 0, 1}), Reduction::None);
+  CHECK(difference(loss, {NAN, 0, 1}, {DType::Float32}) == "");
+  const Tensor weight = tensor<float>({1, 2});
+  const Tensor target = tensor<int64_t>({0, 1, -100});
+  CHECK(loss_divisor(target) == 2);
+  CHECK(loss_divisor(target, {.weight = weight}) == 3);
+  require_error<IndexError>("loss_divisor: a target is 2, expected the number of a class", [&] {
+    loss_divisor(tensor<int64_t>({0, 2}), {.weight = weight});
+  });
+  require_error<IndexError>("loss_divisor: a target is -1",
+                            [] { loss_divisor(tensor<int64_t>({-1})); });
+}
+
 }  // namespace ringgrad::test::losses_test

@@ -152,7 +152,7 @@ Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag
   const Tensor& x = of.x;
   const Tensor& target = of.target;
   if (log_target) return of.reduce(mul(exp(target), sub(target, x)), reduction);
-  const Tensor positive = masked_fill(target, target <= 0, 1);  // 0 log 0 = 0
+  const Tensor positive = masked_fill(target, target == 0, 1);  // 0 log 0 = 0
   return of.reduce(mul(target, sub(log(positive), x)), reduction);
 }
 

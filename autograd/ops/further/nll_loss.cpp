@@ -44,8 +44,13 @@ double loss_divisor(const Tensor& target, const ClassLossOptions& options) {
   const auto weights =
       options.weight ? to_vector<double>(options.weight.detach()) : std::vector<double>();
   double sum = 0;
-  for (const int64_t t : to_vector<int64_t>(target.detach()))
-    if (t != options.ignore_index) sum += weights.empty() ? 1 : weights.at(static_cast<size_t>(t));
+  for (const int64_t t : to_vector<int64_t>(target.detach())) {
+    if (t == options.ignore_index) continue;
+    CHECK_AS(IndexError, t >= 0 && (weights.empty() || t < std::ssize(weights)),
+             "loss_divisor: a target is ", t,
+             ", expected the number of a class, or the ignore_index ", options.ignore_index);
+    sum += weights.empty() ? 1 : weights[t];
+  }
   return sum;
 }
 
