@@ -183,14 +183,14 @@ Tensor celu(const Tensor& x, Real alpha = 1);
 // x / (1 + |x|).
 Tensor softsign(const Tensor& x);
 inline Tensor tanhshrink(const Tensor& x) { return sub(x, tanh(x)); }
-// x beyond ±lambda, else 0. softshrink also moves x towards 0 by lambda.
+// x beyond ±lambda, else 0; NaN stays. softshrink also moves x towards 0 by lambda.
 Tensor hardshrink(const Tensor& x, Real lambda = 0.5);
 inline Tensor softshrink(const Tensor& x, Real lambda = 0.5) {
   return sub(x, clamp(x, -lambda, double{lambda}));
 }
-// x > limit ? x : value.
+// x <= limit ? value : x, so that NaN stays.
 inline Tensor threshold(const Tensor& x, Scalar limit, Scalar value) {
-  return where(gt(x, limit), x, value);
+  return where(le(x, limit), value, x);
 }
 // The first half along dim, times the sigmoid of the second half.
 Tensor glu(const Tensor& x, Int dim = -1);

@@ -24,7 +24,7 @@ Tensor softsign(const Tensor& x) {
 
 Tensor hardshrink(const Tensor& x, Real lambda) {
   check_floating("hardshrink", x);
-  return where(gt(abs(x.detach()), double{lambda}), x, 0);
+  return where(le(abs(x.detach()), double{lambda}), 0, x);  // NaN stays
 }
 
 Tensor glu(const Tensor& x, Int dim) {

@@ -90,6 +90,19 @@ TEST_CASE("products of pairs that leave the range do not spoil the whole product
         std::vector<float>{0, 0, 0});
 }
 
+TEST_CASE("NaN stays NaN where numbers below a limit are replaced", "[quick]") {
+  const Tensor x = tensor<float>({NAN, -1, 0.25, 1}).requires_grad_();
+  const auto check = [&](const Tensor& y, const std::vector<double>& want,
+                         const std::vector<double>& slope) {
+    CHECK(difference(y, want, {DType::Float32}) == "");
+    x.set_grad({});
+    y.sum().backward();
+    CHECK(to_vector<double>(x.grad()) == slope);
+  };
+  check(threshold(x, 0, 5), {NAN, 5, 0.25, 1}, {1, 0, 1, 1});
+  check(hardshrink(x), {NAN, -1, 0, 1}, {1, 1, 0, 1});
+}
+
 TEST_CASE("operations say which of them was given an undefined tensor", "[quick]") {
   const Tensor x = zeros({2, 6});
   const Tensor none;
