@@ -47,7 +47,7 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, PadMode mode, Sc
     if (before == 0 && after == 0) continue;
     const int64_t most = mode == PadMode::Reflect    ? n - 1
                          : mode == PadMode::Circular ? n
-                                                     : INT64_MAX;
+                                                     : INT64_MAX / 2 - n;  // the sum must not wrap
     CHECK_AS(ShapeError,
              n > 0 && std::max(before, after) <= most && before > -n && after > -n &&
                  before + after > -n,
@@ -55,10 +55,11 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, PadMode mode, Sc
              " elements before and ", after, " behind, expected at most ", most,
              ", and some that are left");
     std::vector<int64_t> places;
+    places.reserve(before + n + after);  // throws at once if so many do not fit into memory
     for (int64_t at = -before; at < n + after; ++at) places.push_back(place_inside(at, n, mode));
     y = index_select(y, d, tensor(places, x.device()));
   }
-  return y;
+  return y.is_same(x) ? clone(x) : y;
 }
 
 Tensor Tensor::unfold(Int dim, Int64 size, Int64 step) const {
@@ -96,10 +97,10 @@ Tensor unfold(const Tensor& x, const UnfoldOptions& o) {
 
 Tensor pixel_shuffle(const Tensor& x, Int64 r) {
   check_defined("pixel_shuffle", x);
-  CHECK_AS(ShapeError, x.dim() >= 3 && r >= 1 && x.size(-3) % (r * r) == 0,
+  CHECK_AS(ShapeError, x.dim() >= 3 && r >= 1 && x.size(-3) % r == 0 && x.size(-3) / r % r == 0,
            "pixel_shuffle: the input has shape ", x.shape(), ", expected [..., C · ", r,
            "², H, W]");
-  const int64_t channels = x.size(-3) / (r * r);
+  const int64_t channels = x.size(-3) / r / r;  // r² may not fit
   const int64_t height = x.size(-2);
   const int64_t width = x.size(-1);
   Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 3)));

@@ -103,7 +103,7 @@ Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const Dims& dim
     const int d = normalize_dim("roll", dims[i], x.dim());
     const int64_t n = x.size(d);
     if (n == 0) continue;
-    const int64_t first = ((-shifts[i]) % n + n) % n;  // the element that moves to the front
+    const int64_t first = (n - shifts[i] % n) % n;  // the element that moves to the front
     y = cat({slice(y, d, first), slice(y, d, 0, first)}, d);
   }
   return y;

@@ -1,6 +1,7 @@
 // Operations made of others: what they refuse, and what PyTorch cannot say of them
 // (tests/golden/golden_tensor_ops.cpp has its values and gradients).
 #include <cmath>
+#include <stdexcept>
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
@@ -88,6 +89,37 @@ TEST_CASE("products of pairs that leave the range do not spoil the whole product
                    {DType::Float32, 3}) == "");
   CHECK(to_vector<float>(tensor<float>({0, 1e30f, 1e30f}).cumprod(0)) ==
         std::vector<float>{0, 0, 0});
+}
+
+TEST_CASE("the result of prod and pad is never their argument itself", "[quick]") {
+  for (const DType dtype : {DType::Float64, DType::Float32, DType::Int64}) {
+    const Tensor x = full({2, 1}, 3, {.dtype = dtype});
+    x.prod(1).zero_();
+    x.prod(1, true).zero_();
+    x[0].prod().zero_();
+    x[0][0].prod().zero_();
+    CHECK(to_vector<double>(x) == std::vector<double>{3, 3});
+  }
+  const Tensor image = ones({1, 2, 2});
+  for (const PadMode mode :
+       {PadMode::Constant, PadMode::Reflect, PadMode::Replicate, PadMode::Circular}) {
+    pad(image, {0, 0, 0, 0}, mode).zero_();
+    CHECK(image.sum().item<double>() == 4);
+  }
+}
+
+TEST_CASE("sizes whose products do not fit are refused, or wrap into the right place", "[quick]") {
+  // The square of this factor is 2^64, which int64 has as 0.
+  require_error<ShapeError>("pixel_shuffle: the input has shape [4, 2, 2]", [] {
+    pixel_shuffle(zeros({4, 2, 2}), int64_t{1} << 32);
+  });
+  require_error<ShapeError>("pad: dimension 0 of shape [3] with 0 elements before", [] {
+    pad(zeros({3}), {0, INT64_MAX}, PadMode::Replicate);
+  });
+  CHECK_THROWS_AS(pad(zeros({3}), {0, int64_t{1} << 61}, PadMode::Replicate), std::length_error);
+  // 2^63 is 2 more than a multiple of 3.
+  CHECK(to_vector<float>(roll(tensor<float>({1, 2, 3}), {INT64_MIN}, {0})) ==
+        std::vector<float>{3, 1, 2});
 }
 
 TEST_CASE("NaN stays NaN where numbers below a limit are replaced", "[quick]") {
