@@ -13,8 +13,11 @@ namespace ringgrad {
 // matter.
 Tensor randperm(Int64 n, TensorOptions options) {
   CHECK_AS(ShapeError, n >= 0, "randperm: ", n, " numbers, expected at least 0");
-  return to(argsort(randint(INT64_MIN, INT64_MAX, {n}, {DType::Int64, options.device})),
-            options.dtype);
+  const Tensor order = argsort(randint(INT64_MIN, INT64_MAX, {n}, {DType::Int64, options.device}));
+  const Tensor numbers = to(order, options.dtype);
+  CHECK_AS(DTypeError, options.dtype == DType::Int64 || equal(to(numbers, DType::Int64), order),
+           "randperm: dtype ", options.dtype, " cannot hold all numbers below ", n);
+  return numbers;
 }
 
 // Returns, for each element of drawn [N, count], how many sums in its row of `sums` [N, C] are not

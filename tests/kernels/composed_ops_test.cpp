@@ -135,6 +135,18 @@ TEST_CASE("NaN stays NaN where numbers below a limit are replaced", "[quick]") {
   check(hardshrink(x), {NAN, -1, 0, 1}, {1, 1, 0, 1});
 }
 
+TEST_CASE("randperm refuses a dtype that does not hold all numbers", "[quick]") {
+  require_error<DTypeError>("randperm: dtype uint8 cannot hold all numbers below 257",
+                            [] { randperm(257, {.dtype = DType::UInt8}); });
+  require_error<DTypeError>("randperm: dtype bfloat16 cannot hold all numbers below 258",
+                            [] { randperm(258, {.dtype = DType::BFloat16}); });
+  for (const DType dtype : {DType::UInt8, DType::BFloat16, DType::Int32, DType::Float32}) {
+    const Tensor drawn = randperm(256, {.dtype = dtype});
+    CHECK(drawn.dtype() == dtype);
+    CHECK(equal(to(drawn.sort().values, DType::Int64), arange(256)));
+  }
+}
+
 TEST_CASE("operations say which of them was given an undefined tensor", "[quick]") {
   const Tensor x = zeros({2, 6});
   const Tensor none;
