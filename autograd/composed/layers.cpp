@@ -45,8 +45,9 @@ Tensor alpha_dropout(const Tensor& x, Real p, Flag training) {
 
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Real eps) {
   check_floating("instance_norm", x);
-  CHECK_AS(ShapeError, x.dim() >= 3, "instance_norm: the input has shape ", x.shape(),
-           ", expected [N, C, …] with something to normalise over");
+  CHECK_AS(ShapeError, x.dim() >= 3 && (x.numel() == 0 || x.numel() > x.size(0) * x.size(1)),
+           "instance_norm: the input has shape ", x.shape(),
+           ", expected [N, C, …] with more than one number to normalise over");
   return group_norm(x, x.size(1), weight, bias, eps);
 }
 

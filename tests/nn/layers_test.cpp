@@ -78,6 +78,9 @@ TEST_CASE("InstanceNorm takes images without a batch, and refuses other shapes",
     REQUIRE_THROWS_AS(lines(ones(shape)), ShapeError);
   for (const Shape& shape : {Shape{3, 5}, Shape{2, 3, 4}, Shape{3, 2, 2, 4}, Shape{1, 1, 3, 2, 2}})
     REQUIRE_THROWS_AS(images(ones(shape)), ShapeError);
+  // One pixel is its own mean, so that nothing of it would be left.
+  REQUIRE_THROWS_AS(images(ones({2, 3, 1, 1})), ShapeError);
+  REQUIRE(images(ones({0, 3, 1, 1})).shape() == Shape{0, 3, 1, 1});
 }
 
 TEST_CASE("Conv2d passes every option on", "[quick]") {
