@@ -77,8 +77,8 @@ void manual_seed(uint64_t seed) {
 }
 
 void uniform_(const Tensor& x, Real low, Real high) {
-  CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "uniform_: the bounds are ", low,
-        " and ", high, ", expected finite numbers, the lower one first");
+  CHECK(std::isfinite(high - low) && low <= high, "uniform_: the bounds are ", low, " and ", high,
+        ", expected finite numbers at a finite distance, the lower one first");
   draw_into("uniform_", x,
             [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }

@@ -55,6 +55,8 @@ TEST_CASE("bounds and deviations that make no sense are refused", "[quick][cpu]"
                        [&] { uniform_(x, 1, 0); });
   require_error<Error>("uniform_: the bounds are 0 and inf", [&] { uniform_(x, 0, INFINITY); });
   require_error<Error>("uniform_: the bounds are nan and 1", [&] { uniform_(x, NAN, 1); });
+  require_error<Error>("expected finite numbers at a finite distance",
+                       [&] { uniform_(x, -1e308, 1e308); });
   require_error<Error>("normal_: the mean is 0 and the deviation -1", [&] { normal_(x, 0, -1); });
   require_error<Error>("normal_: the mean is inf and the deviation 1",
                        [&] { normal_(x, INFINITY, 1); });
