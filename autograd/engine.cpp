@@ -206,7 +206,7 @@ void BackwardPass::work(Queue& queue) {
 Gradients BackwardPass::run_node(const std::shared_ptr<Node>& ready) {
   Node& node = *ready;
   std::vector<Tensor> grad_outputs = std::move(progress_of(node).grad_outputs);
-  for (const auto& [output, hooks] : node.grad_hooks)
+  for (const auto& [output, hooks] : std::vector(node.grad_hooks))  // a hook may register others
     if (grad_outputs.size() > static_cast<size_t>(output) && grad_outputs[output])
       grad_outputs[output] = hooks->run(std::move(grad_outputs[output]));
   for (size_t i = 0; i < request_.capture.size(); ++i)

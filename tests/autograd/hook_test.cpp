@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
@@ -177,6 +178,32 @@ TEST_CASE("final callbacks run in order after the last node, before backward ret
   CHECK(order == "wx12");
   (x * 3 * w).backward();  // they are queued anew in every pass
   CHECK(order == "wx12wx12");
+}
+
+TEST_CASE("a hook may register one on another output of the same operation", "[hook][quick]") {
+  const Tensor x = leaf({1, 2});
+  // Two outputs of one node: the halves of x.
+  const std::vector<Tensor> parts = differentiable(
+      "halves", std::vector<Tensor>{x}, {slice(x.detach(), 0, 0, 1), slice(x.detach(), 0, 1)},
+      [](std::span<const Tensor> dy) -> Gradients {
+        return {cat({dy[0], dy[1]})};
+      });
+  const Tensor second = parts[1];
+  std::vector<GradHookHandle> handles;
+  int calls = 0;
+  handles.push_back(parts[0].register_hook([&](const Tensor& g) {
+    handles.push_back(second.register_hook([&](const Tensor&) {
+      ++calls;
+      return Tensor();
+    }));
+    return g * 3;
+  }));
+  (sum(parts[0]) + sum(second) * 2).backward({}, true);
+  CHECK(to_vector<float>(x.grad()) == std::vector<float>{3, 2});
+  CHECK(calls == 0);  // from the next pass on
+  handles[0].remove();
+  (sum(parts[0]) + sum(second) * 2).backward();
+  CHECK(calls == 1);
 }
 
 TEST_CASE("an exception in a final callback leaves backward", "[hook][quick]") {
