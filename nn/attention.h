@@ -70,7 +70,7 @@ class TransformerEncoderLayer : public Module {
   using Module::operator();
   Tensor operator()(const Tensor& x, const Tensor& src_mask,
                     const Tensor& src_key_padding_mask = {}) {
-    return forward(x, src_mask, src_key_padding_mask);
+    return after_hooks(x, forward(x, src_mask, src_key_padding_mask));
   }
 
   MultiheadAttention self_attn;
@@ -94,7 +94,7 @@ class TransformerEncoder : public Module {
   Tensor forward(const Tensor& x, const Tensor& mask, const Tensor& src_key_padding_mask = {});
   using Module::operator();
   Tensor operator()(const Tensor& x, const Tensor& mask, const Tensor& src_key_padding_mask = {}) {
-    return forward(x, mask, src_key_padding_mask);
+    return after_hooks(x, forward(x, mask, src_key_padding_mask));
   }
 
   ModuleList layers;

@@ -86,7 +86,9 @@ class BatchNorm : public Module {
   Tensor forward(const Tensor& x) override { return forward(x, {}); }
   Tensor forward(const Tensor& x, const BatchNormFusion& fusion);
   using Module::operator();
-  Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) { return forward(x, fusion); }
+  Tensor operator()(const Tensor& x, const BatchNormFusion& fusion) {
+    return after_hooks(x, forward(x, fusion));
+  }
 
   // A function with batch_norm()'s arguments that replaces it; see distributed/sync_batch_norm.h.
   using Normalization = std::function<Tensor(

@@ -16,7 +16,8 @@ struct ConvBatchNorm {
                                  const Tensor&, const BatchNormOptions&);
     const Operation* const operation = norm.normalization_.target<Operation>();
     return typeid(conv) == typeid(Conv2d) && conv.just_forwards() && !conv.bias &&
-           typeid(norm) == typeid(BatchNorm2d) && operation && *operation == batch_norm;
+           typeid(norm) == typeid(BatchNorm2d) && norm.just_forwards() && operation &&
+           *operation == batch_norm;
   }
 
   static Tensor call(Conv2d& conv, BatchNorm& norm, const Tensor& x,

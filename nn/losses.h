@@ -13,7 +13,9 @@ class Loss : public Module {
  public:
   using Module::forward;
   virtual Tensor forward(const Tensor& x, const Tensor& target) = 0;
-  Tensor operator()(const Tensor& x, const Tensor& target) { return forward(x, target); }
+  Tensor operator()(const Tensor& x, const Tensor& target) {
+    return after_hooks(x, forward(x, target));
+  }
 };
 
 struct LossOptions {
@@ -170,7 +172,7 @@ class PairLoss : public Module {
   explicit PairLoss(Real margin = 0, LossOptions options = {})
       : margin_(margin), reduction_(options.reduction) {}
   Tensor operator()(const Tensor& a, const Tensor& b, const Tensor& y) {
-    return f(a, b, y, margin_, reduction_);
+    return after_hooks(a, f(a, b, y, margin_, reduction_));
   }
 
  private:
@@ -188,7 +190,7 @@ class TripletMarginLoss : public Module {
  public:
   explicit TripletMarginLoss(const TripletMarginOptions& options = {}) : options_(options) {}
   Tensor operator()(const Tensor& anchor, const Tensor& positive, const Tensor& negative) {
-    return triplet_margin_loss(anchor, positive, negative, options_);
+    return after_hooks(anchor, triplet_margin_loss(anchor, positive, negative, options_));
   }
 
  private:
@@ -203,7 +205,7 @@ class GaussianNLLLoss : public Module {
  public:
   explicit GaussianNLLLoss(GaussianNLLLossOptions options = {}) : options_(options) {}
   Tensor operator()(const Tensor& x, const Tensor& target, const Tensor& var) {
-    return gaussian_nll_loss(x, target, var, options_.eps, options_.reduction);
+    return after_hooks(x, gaussian_nll_loss(x, target, var, options_.eps, options_.reduction));
   }
 
  private:

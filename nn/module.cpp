@@ -91,8 +91,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return all;
 }
 
-Tensor Module::forward_with_hooks(const Tensor& x) {
-  Tensor y = call_ ? call_(*this, x) : forward(x);
+Tensor Module::after_hooks(const Tensor& x, Tensor y) {
   const auto hooks = hooks_;  // a copy, because a hook may remove itself or others
   for (const auto& [id, hook] : hooks)
     if (const Tensor other = hook(*this, x, y)) y = other;

@@ -39,9 +39,10 @@ class Module {
   // them throws NotImplementedError.
   virtual Tensor forward(const Tensor& x);
   // Calls forward(), and then the hooks in order of registration. If a hook returns a defined
-  // tensor, it replaces the output.
+  // tensor, it replaces the output. Calls with more arguments run them, too, with the first one.
+  // Modules that give several tensors (LSTM, MultiheadAttention) run none.
   Tensor operator()(const Tensor& x) {
-    return just_forwards() ? forward(x) : forward_with_hooks(x);
+    return after_hooks(x, call_ ? call_(*this, x) : forward(x));
   }
   // Returns true if a call does nothing but forward().
   bool just_forwards() const { return hooks_.empty() && !call_; }
@@ -126,6 +127,9 @@ class Module {
   // Registers a module without a name of its own and takes over its mode. Its parameters keep their
   // names. For wrappers.
   void adopt(Module& module);
+  // Runs the hooks on y, this module's output for x, and returns it or what replaces it. For calls
+  // with more arguments.
+  Tensor after_hooks(const Tensor& x, Tensor y);
   // Copies plain members that may change after construction, such as BatchNorm's normalization.
   // Otherwise a replica, which is made once, would keep the old ones. REQUIRES: `source` has this
   // module's type.
@@ -146,7 +150,6 @@ class Module {
   void add_child(const std::string& name, Module& child, std::shared_ptr<Module> owned);
   void own(const std::string& name, std::shared_ptr<Module> child);
   static Module& module_of(const Child& child);
-  Tensor forward_with_hooks(const Tensor& x);
   NamedTensors collect(Registrations Module::*which, bool recurse = true) const;
 
   Registrations parameters_;

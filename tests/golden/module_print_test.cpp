@@ -196,6 +196,38 @@ TEST_CASE("forward hooks see what goes in and out, and may replace it", "[quick]
   CHECK(seen == std::vector<float>{-3, 0});
 }
 
+TEST_CASE("forward hooks run in calls with more arguments, too", "[quick]") {
+  const Tensor x = reshape(arange(0.0, 16.0), {2, 2, 2, 2});
+  const auto doubled = [](nn::Module&, const Tensor&, const Tensor& y) { return y * 2; };
+  const auto check = [&](nn::Module& module, const auto& call) {
+    const Tensor plain = call();
+    HookHandle hook = module.register_forward_hook(doubled);
+    CHECK(equal(call(), plain * 2));
+    hook.remove();
+    CHECK(equal(call(), plain));
+  };
+  nn::BatchNorm2d bn(2);
+  check(bn, [&] { return bn(x, {.activation = Activation::Relu}); });
+  nn::Conv2d conv(2, 2, 1, {.bias = false});
+  check(bn, [&] { return nn::conv_batch_norm(conv, bn, x, {.activation = Activation::Relu}); });
+  nn::TransformerEncoderLayer layer(4, 2, {.dropout = 0});
+  const Tensor words = reshape(arange(0.0, 8.0), {2, 1, 4});
+  check(layer, [&] { return layer(words, zeros({2, 2})); });
+  nn::TransformerEncoder encoder(2, 4, 2, {.dropout = 0});
+  check(encoder, [&] { return encoder(words, zeros({2, 2})); });
+  int calls = 0;
+  encoder.layers[0].register_forward_hook([&](nn::Module&, const Tensor&, const Tensor&) {
+    ++calls;
+    return Tensor();
+  });
+  encoder(words);
+  CHECK(calls == 1);
+  nn::MSELoss mse;
+  check(mse, [&] { return mse(x, x + 1); });
+  nn::MarginRankingLoss ranking(1);
+  check(ranking, [&] { return ranking(x, x, ones_like(x)); });
+}
+
 TEST_CASE("a hook's handle may outlive its module", "[quick]") {
   HookHandle handle;
   {
