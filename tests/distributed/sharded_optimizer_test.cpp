@@ -400,6 +400,29 @@ TEST_CASE("divided steps with no_sync, uneven inputs, skipped steps and clipping
   }
 }
 
+TEST_CASE("the norm of an optimizer's only parameter is that of all ranks",
+          "[sharded_optimizer][quick][threads]") {
+  const auto norm_with = [](int zero) {
+    double norm = 0;
+    run_ddp_ranks(2, [&](ProcessGroup& group) {
+      const auto net = make_seeded<nn::Linear>(1, 6, 3, nn::LinearOptions{.bias = false});
+      DistributedDataParallel ddp(*net, group, {.zero = zero});
+      optim::SGD optimizer(net->named_parameters(), {.lr = 0.1});
+      if (zero > 0) optimizer.share(ddp.step_share());
+      const auto [x, target] = batch_of(0, group);
+      optimizer.zero_grad();
+      cross_entropy(ddp(x), target).backward();
+      const double found = optim::clip_grad_norm_(ddp.parameters(), 1e9).item<float>();
+      optimizer.step();
+      if (group.rank() == 1) norm = found;
+    });
+    return norm;
+  };
+  const double plain = norm_with(0);
+  CHECK(plain > 0.01);
+  for (const int zero : {1, 2}) CHECK(norm_with(zero) == Approx(plain).epsilon(1e-6));
+}
+
 TEST_CASE("divided steps of shards have the bits of one rank",
           "[sharded_optimizer][quick][threads]") {
   const auto bits = [](int ranks, const char* channel, int zero, bool sync) {
