@@ -232,8 +232,7 @@ json measure_rows(const BenchDdpOptions& options) {
 namespace {
 
 void write_json(const fs::path& file, const json& document) {
-  const std::string text = document.dump(1) + '\n';
-  write_text(file, text);
+  write_text(file, json_text(document, 1) + '\n');
 }
 
 // Does the same in a directory that is made first, because the results take minutes.

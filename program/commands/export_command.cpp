@@ -10,6 +10,7 @@
 #include "ringgrad/program/commands/checkpoint_options.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/saved_model.h"
 
 namespace ringgrad::program {
@@ -125,6 +126,7 @@ std::string weights_in_python(const std::string& file) {
 
 int export_python(const CheckpointOptions& options) {
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
+  check_utf8("export: the name", saved.file);
   const DataFacts& info = saved.facts;
   Shapes shapes;
   for (const auto& [name, parameter] : saved.module->named_parameters())

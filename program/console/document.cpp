@@ -19,6 +19,7 @@
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/os/file_descriptor.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 namespace {
@@ -50,11 +51,6 @@ void write_document(int file, std::string_view text) {
            "standard output cannot be written: ", std::strerror(errno));
 }
 
-// Replaces bytes that are not UTF-8 (in a file name, say) instead of refusing them.
-std::string as_text(const nlohmann::json& document) {
-  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 bool is_first_rank() {
   try {
     return rank_environment().rank == 0;
@@ -64,7 +60,8 @@ bool is_first_rank() {
 }
 
 std::string end_as_json(int code, const std::string& error) {
-  return as_text(code == kOk ? nlohmann::json{{"exit_code", code}} : failure_document(code, error));
+  return json_text(
+      code == kOk ? nlohmann::json{{"exit_code", code}} : failure_document(code, error), 2);
 }
 
 // A document takes precedence over an error of another rank.
@@ -138,7 +135,7 @@ void open_document() {
 
 bool document_is_open() { return static_cast<bool>(out); }
 
-void keep_document(const nlohmann::json& document) { kept = as_text(document); }
+void keep_document(const nlohmann::json& document) { kept = json_text(document, 2); }
 
 std::map<std::string, std::string> document_for_ranks() {
   if (!handed_over) return {};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ringgrad/core/error.h"
+
 namespace ringgrad::program {
 namespace {
 
@@ -41,6 +43,18 @@ json json_from(const std::string& text) {
 json json_if_whole(const std::string& text) {
   return end_of_shallow(text) < text.size() ? json(json::value_t::discarded)
                                             : json::parse(text, nullptr, false);
+}
+
+std::string json_text(const json& document, int indent) {
+  return document.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+void check_utf8(const std::string& what, const std::string& text) {
+  try {
+    (void)json(text).dump();
+  } catch (const json::exception&) {
+    throw DataError(fmt::format("{} '{}' is not UTF-8; rename it", what, text));
+  }
 }
 
 }  // namespace ringgrad::program

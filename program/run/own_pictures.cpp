@@ -133,19 +133,10 @@ OwnPictures in_folders(const fs::path& path) {
   return own;
 }
 
-// Names go into JSON, which has no other letters.
-void check_letters(const std::string& name) {
-  try {
-    (void)nlohmann::json(name).dump();
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(str("pictures: the name '", name, "' is not UTF-8; rename it"));
-  }
-}
-
 }  // namespace
 
 OwnPictures find_own_pictures(const fs::path& given) {
-  check_letters(given.string());
+  check_utf8("pictures: the name", given.string());
   // Names are hashed: the same ones from everywhere.
   const fs::path path = fs::absolute(given).lexically_normal();
   OwnPictures own;
@@ -154,7 +145,7 @@ OwnPictures find_own_pictures(const fs::path& given) {
   } else {
     own = in_folders(path);
   }
-  for (const std::string& name : own.classes) check_letters(name);
+  for (const std::string& name : own.classes) check_utf8("pictures: the name", name);
   CHECK_AS(DataError, own.classes.size() >= 2, "pictures: ", path.string(), " has one class, '",
            own.classes[0], "', expected two or more");
   return own;

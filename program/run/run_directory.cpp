@@ -213,8 +213,10 @@ int64_t RunDirectory::remove() const {
 }
 
 void RunDirectory::write_config(const nlohmann::json& config) const {
-  const std::string text = config.dump(2) + '\n';
-  write_text(path_ / "config.json", text);
+  const nlohmann::json settings = config.flatten();
+  for (const auto& [name, value] : settings.items())
+    if (value.is_string()) check_utf8("run: " + name.substr(1), value.get<std::string>());
+  write_text(path_ / "config.json", config.dump(2) + '\n');
 }
 
 namespace {
@@ -286,7 +288,7 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
   if (fs::file_size(file, ignored) != whole) fs::resize_file(file, whole, ignored);
   errno = 0;
   std::ofstream out(file, std::ios::app);
-  out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out << json_text(line) << '\n';
   out.close();
   const int reason = errno;
   if (out.good()) return;

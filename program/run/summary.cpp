@@ -8,6 +8,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {
 
@@ -172,8 +173,7 @@ RunSummary summary_from_json(const nlohmann::json& json) {
 }
 
 void write_summary(const std::filesystem::path& run, const RunSummary& summary) {
-  const std::string text = to_json(summary).dump(1) + '\n';
-  write_text(run / "summary.json", text);
+  write_text(run / "summary.json", json_text(to_json(summary), 1) + '\n');
 }
 
 }  // namespace ringgrad::program

@@ -331,6 +331,20 @@ class OwnPictures(ProgramCase):
         self.run_program("train", "--resume", "part")
         self.assertEqual(read_safetensors(self.dir / "whole/model.safetensors"), read_safetensors(self.dir / "part/model.safetensors"))
 
+    def test_files_whose_names_are_not_utf_8(self):
+        for path in list((self.dir / "pets").rglob("*.ppm")):
+            os.rename(path, os.fsencode(path)[:-4] + b"\xe4.ppm")
+        run = os.fsdecode(b"r\xe4n")
+        self.train("--out", run, "--trace-steps", "1:2")
+        worst = json.loads((self.dir / run / "summary.json").read_text())["worst"]
+        self.assertEqual({image["file"][-5:] for image in worst}, {"\ufffd.ppm"})
+        shutil.copy(self.dir / run / "model.safetensors", self.dir / (run + ".safetensors"))
+        self.assertIn("is not UTF-8", self.run_program("export", run, "--python", code=4).stderr)
+        words = ["train", "--data", "pets", *QUICK, "--init", run + ".safetensors", "--out", "other"]
+        for ranks in (["--parallel", "none"], ["--ranks", "2"]):
+            self.assertIn("r\\xe4n.safetensors' is not UTF-8", self.run_program(*words, *ranks, code=4).stderr)
+            self.assertFalse((self.dir / "other").exists())
+
     def test_what_cannot_be_is_refused(self):
         for said, code, words in (("no data set", 2, ["data", "check", "pet"]),
                                   ("cifar100, or a folder of pictures that exists", 2, ["train", "--data", "nowhere"]),
