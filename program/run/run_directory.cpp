@@ -25,6 +25,12 @@ namespace ringgrad::program {
 namespace fs = std::filesystem;
 namespace {
 
+// The files of runs of all kinds, but for those whose names have numbers.
+constexpr std::string_view kFiles[] = {
+    "config.json",  "metrics.jsonl", "summary.json",      "checkpoint.safetensors",
+    "report.html",  "trace.json",    "model.safetensors", "best.safetensors",
+    "timeline.svg", "worst.png",     "measurements.json", "results.json"};
+
 // Makes a directory. Returns true if it did not exist.
 bool make_directory(const fs::path& path) {
   std::error_code error;
@@ -123,7 +129,7 @@ RunDirectory RunDirectory::resume(const std::string& path, const RunKind& kind) 
 // Refuses to overwrite files that belong to no unfinished run. A run that stopped before its first
 // checkpoint has left a config.json with a recipe, and its measurements; these may be replaced.
 void RunDirectory::check_free() const {
-  const auto refuse = [&](const char* file) {
+  const auto refuse = [&](std::string_view file) {
     throw UsageError(
         "train: {} holds a {} already, which is no unfinished run's; choose another directory",
         path_.string(), file);
@@ -132,8 +138,9 @@ void RunDirectory::check_free() const {
   if (fs::exists(path_ / "config.json")) {
     const auto config = json_if_whole(text_of(path_ / "config.json"));
     if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
-  } else if (fs::exists(path_ / "metrics.jsonl")) {
-    refuse("metrics.jsonl");
+  } else {
+    for (const std::string_view file : kFiles)
+      if (fs::exists(path_ / file)) refuse(file);
   }
   if (last_epoch() > 0) refuse("metrics.jsonl");
   std::error_code ignored;
@@ -174,11 +181,7 @@ void repair_latest() {
 }
 
 bool is_of_a_run(const std::string& name) {
-  constexpr std::string_view kNames[] = {
-      "config.json",  "metrics.jsonl", "summary.json",      "checkpoint.safetensors",
-      "report.html",  "trace.json",    "model.safetensors", "best.safetensors",
-      "timeline.svg", "worst.png",     "measurements.json", "results.json"};
-  return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".part") ||
+  return std::ranges::find(kFiles, name) != std::end(kFiles) || name.ends_with(".part") ||
          name.starts_with("events.out.tfevents.") ||
          (name.starts_with("samples-") && name.ends_with(".png"));
 }

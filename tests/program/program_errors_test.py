@@ -195,12 +195,13 @@ class Errors(ProgramCase):
         self.refused("already holds a run", "train", "--out", "occupied")
 
     def test_files_of_others_are_not_written_over(self):
-        for name in ("config.json", "model.safetensors", "metrics.jsonl"):
+        for name in ("config.json", "model.safetensors", "metrics.jsonl", "summary.json", "best.safetensors", "report.html",
+                     "trace.json", "timeline.svg", "worst.png", "measurements.json", "results.json"):
             folder = self.dir / name.split(".")[0]
             folder.mkdir()
             (folder / name).write_text('{"model_type": "mine"}')
             self.refused(f"holds a {name} already", "train", "--parallel", "none", "--out", folder.name)
-            self.assertEqual((folder / name).read_text(), '{"model_type": "mine"}')
+            self.assertEqual({path.name: path.read_text() for path in folder.iterdir()}, {name: '{"model_type": "mine"}'})
 
     def test_one_process_trains_in_a_directory(self):
         child = self.start("train", "--parallel", "none", "--batch", "8", "--epochs", "1000000", "--out", "run")
