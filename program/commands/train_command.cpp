@@ -131,15 +131,9 @@ RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
     }
     return run;
   }
-  RunDirectory run = RunDirectory::create(
-      options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model));
-  try {
-    run.write_config(to_json(config));
-  } catch (...) {  // the disk is full
-    run.discard();
-    throw;
-  }
-  return run;
+  return RunDirectory::create(
+      options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model),
+      to_json(config));
 }
 
 // Called after a failure: says what is left of the run. Interrupted ranks have said it themselves,

@@ -75,7 +75,8 @@ void point_latest_at(const fs::path& name) {
 
 }  // namespace
 
-RunDirectory RunDirectory::create(const std::string& path, const std::string& name) {
+RunDirectory RunDirectory::create(const std::string& path, const std::string& name,
+                                  const nlohmann::json& config) {
   const bool named = !path.empty();
   if (!named) make_directory(kRuns);
   const bool made = !named || make_directory(path);
@@ -89,6 +90,12 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
         path);
   run.check_free();
   if (!named) point_latest_at(run.path_.filename());
+  try {
+    run.write_config(config);
+  } catch (...) {  // the disk is full
+    run.discard();
+    throw;
+  }
   return run;
 }
 

@@ -36,11 +36,13 @@ void check_links(const std::filesystem::path& directory);
 
 class RunDirectory {
  public:
-  // Makes `path`, or runs/NNNN-name with the next free number if `path` is empty, and holds it. No
-  // other process may train there until the last copy of this object is gone. The directory may
-  // hold the remains of a run that stopped before its first checkpoint. Throws UsageError if it
-  // holds a run, a training process, or a file with one of a run's names. Throws IoError.
-  static RunDirectory create(const std::string& path, const std::string& name);
+  // Makes `path`, or runs/NNNN-name with the next free number if `path` is empty, holds it, and
+  // writes config.json; if that fails, nothing is left. No other process may train there until the
+  // last copy of this object is gone. The directory may hold the remains of a run that stopped
+  // before its first checkpoint. Throws UsageError if it holds a run, a training process, or a file
+  // with one of a run's names. Throws IoError.
+  static RunDirectory create(const std::string& path, const std::string& name,
+                             const nlohmann::json& config);
   // Opens an existing run of a kind for reading, by its name or path; the run keeps its path
   // without links. Throws DataError if there is none.
   static RunDirectory open(const std::string& path, const RunKind& kind = kTrainingRun);
@@ -50,8 +52,7 @@ class RunDirectory {
 
   // Returns true if a process trains there now.
   bool in_use() const;
-  // Removes what create() and write_config() have made, unless something was measured. REQUIRES:
-  // there is no checkpoint.
+  // Removes what create() has made unless something was measured. REQUIRES: there is no checkpoint.
   void discard() const;
   // Removes the files that a run of any kind writes, and the directory if nothing else is in it.
   // Returns the number of other files.

@@ -25,11 +25,9 @@ void check_ranks_of(const RunOfRanks& job, int ranks) {
 class OwnRun {
  public:
   explicit OwnRun(const RunOfRanks& job)
-      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name)
+      : run_(job.resume.empty() ? RunDirectory::create(job.out, job.name, job.config)
                                 : RunDirectory::resume(job.resume, job.kind)),
-        is_new_(job.resume.empty()) {
-    if (is_new_) run_.write_config(job.config);
-  }
+        is_new_(job.resume.empty()) {}
   ~OwnRun() {
     if (is_new_ && !std::filesystem::exists(run_.checkpoint())) run_.discard();
   }

@@ -208,10 +208,10 @@ int speedrun(const TrainOptions& options) {
   // Impossible settings are reported before a directory is made.
   (void)dtype_named(config.recipe.dtype);
   catch_interrupts("note    a speedrun cannot be continued: nothing of it is kept");
-  const RunDirectory run = RunDirectory::create(options.out, config.recipe.data + "-speedrun");
   config.preset = "speedrun";
+  const RunDirectory run =
+      RunDirectory::create(options.out, config.recipe.data + "-speedrun", to_json(config));
   try {
-    run.write_config(to_json(config));
     const int code = run_into(run, config);
     if (code != kOk) run.discard();
     return code;

@@ -290,9 +290,11 @@ class Errors(ProgramCase):
         self.assertEqual([json.loads(line)["epoch"] for line in metrics.read_text().splitlines()], [1, 2])
 
     def test_a_run_whose_first_file_does_not_fit_leaves_nothing(self):
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-        self.refused("config.json cannot be written", "train", "--parallel", "none", "--batch", "8", code=8, preexec_fn=limit)
-        self.assertEqual(list((self.dir / "runs").iterdir()), [])
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.RLIM_INFINITY))
+        for command in (["train", "--parallel", "none", "--batch", "8"], ["gan", "--batch", "8"], ["reinforce"]):
+            with self.subTest(command=command):
+                self.refused("config.json cannot be written", *command, code=8, preexec_fn=limit)
+                self.assertEqual(list((self.dir / "runs").iterdir()), [])
 
     def test_metrics_are_whole_lines(self):
         self.tiny_run("--epochs", "3", "--max-steps", "6", "--out", "run")
