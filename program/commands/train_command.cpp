@@ -104,45 +104,36 @@ int say_finished(const RunDirectory& run) {
 // settled yet.
 RunConfig configure(const TrainOptions& options) {
   RunConfig config;
-  if (options.resume.empty())
+  if (options.resume.empty()) {
     config = fresh_config(options);
-  else
+  } else {
     config = config_to_go_on_with(options.resume);
-  if (!options.resume.empty()) extend(options, config);
-  if (!options.resume.empty())
+    extend(options, config);
     config.data_dir = directory_of_data(config.recipe.data, options.data_dir, config.data_dir);
+  }
   // It is read again from elsewhere.
   config.data_dir = std::filesystem::absolute(config.data_dir).lexically_normal();
   return config;
 }
 
 RunDirectory open_run(const TrainOptions& options, const RunConfig& config) {
-  if (!options.resume.empty()) {
-    RunDirectory run = RunDirectory::resume(options.resume);
-    RunConfig kept = read_config(run);
-    const bool goes_on = std::filesystem::exists(run.checkpoint());  // else it fails, unchanged
-    if (goes_on && kept.extended != config.extended) {
-      kept.recipe.epochs = config.recipe.epochs;
-      kept.extended = config.extended;
-      const std::filesystem::path file = run.path() / "config.json";
-      const auto begun = std::filesystem::last_write_time(file);
-      run.write_config(to_json(kept));
-      std::filesystem::last_write_time(file, begun);  // `runs` and reports have it from there
-    }
-    return run;
-  }
+  if (!options.resume.empty()) return RunDirectory::resume(options.resume);
   return RunDirectory::create(
       options.out, fmt::format("{}-{}", name_for_directory(config.facts), config.recipe.model),
       to_json(config));
 }
 
+// Returns true if a run that was to go on has been refused, and has not changed.
+bool is_refused(const TrainOptions& options, int code) {
+  return (code == kBadData || code == kUsage) && !options.resume.empty();
+}
+
 // Called after a failure: says what is left of the run. Interrupted ranks have said it themselves,
 // and an unreadable checkpoint is nothing to go on from.
 void leave(const TrainOptions& options, const RunDirectory& run, int code, const std::string& why) {
-  // The run was refused and has not changed.
-  const bool unreadable = code == kBadData && !options.resume.empty();
-  if (code < 128 && !unreadable) run.note_failure(why);
-  if (std::filesystem::exists(run.checkpoint()) && code < 128 && !unreadable)
+  const bool failed = code < 128 && !is_refused(options, code);
+  if (failed) run.note_failure(why);
+  if (std::filesystem::exists(run.checkpoint()) && failed)
     complain(fmt::format("last checkpoint: {} · resume: {}", run.checkpoint().string(),
                          resume_command(run)));
   else if (options.resume.empty() && !std::filesystem::exists(run.checkpoint()))
@@ -205,9 +196,8 @@ int train_as_rank(const TrainOptions& options, const RunConfig& config, const Da
   try {
     return body();
   } catch (const std::exception& error) {  // the launcher knows less of it
-    const bool unreadable =
-        exit_code_of(std::current_exception()) == kBadData && !options.resume.empty();
-    if (!unreadable) run.note_failure(error.what());
+    if (!is_refused(options, exit_code_of(std::current_exception())))
+      run.note_failure(error.what());
     throw;
   }
 }

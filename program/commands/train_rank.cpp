@@ -228,6 +228,7 @@ class Epochs {
 
  private:
   int train_all() {
+    if (run_ && !options_.resume.empty()) note_resumption(*run_, config_);
     remember_best();
     stop_ = enough() || impatient();
     const bool leaves = elastic_ && elastic_->job.is_last();

@@ -421,4 +421,23 @@ RunConfig read_config(const RunDirectory& run) {
   }
 }
 
+void note_resumption(const RunDirectory& run, const RunConfig& config) {
+  const fs::path metrics = run.path() / "metrics.jsonl";
+  const std::string text = fs::exists(metrics) ? text_of(metrics) : "";
+  if (const size_t end = text.rfind('\n'); end != std::string::npos) {
+    const size_t begin = text.substr(0, end).rfind('\n') + 1;  // 0 of the first line
+    const auto line = json_if_whole(text.substr(begin, end - begin));
+    std::error_code ignored;
+    if (line.is_object() && line.contains("failed")) fs::resize_file(metrics, begin, ignored);
+  }
+  RunConfig kept = read_config(run);
+  if (kept.extended == config.extended) return;
+  kept.recipe.epochs = config.recipe.epochs;
+  kept.extended = config.extended;
+  const fs::path file = run.path() / "config.json";
+  const auto begun = fs::last_write_time(file);
+  run.write_config(to_json(kept));
+  fs::last_write_time(file, begun);  // `runs` and reports have it from there
+}
+
 }  // namespace ringgrad::program

@@ -110,5 +110,8 @@ nlohmann::json to_json(const RunConfig& config);
 // Throws DataError, naming the file, if a setting has an impossible value, or is missing and has no
 // default.
 RunConfig read_config(const RunDirectory& run);
+// Called once nothing refuses the run that goes on: removes the failure at the end of
+// metrics.jsonl, and records more epochs.
+void note_resumption(const RunDirectory& run, const RunConfig& config);
 
 }  // namespace ringgrad::program

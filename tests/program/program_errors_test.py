@@ -238,6 +238,27 @@ class Errors(ProgramCase):
         self.run_program("train", "--resume", "run", "--max-steps", "1", code=8)
         self.run_program("train", "--resume", "run", "--max-steps", "1", "--data-dir", "elsewhere")
 
+    def contents(self, run):
+        return {path.name: path.read_bytes() for path in (self.dir / run).iterdir()}
+
+    def test_a_resumption_that_is_refused_changes_nothing(self):
+        self.tiny_run("--epochs", "3", "--max-steps", "1", "--out", "run")
+        before = self.contents("run")
+        for words in ([], ["--epochs", "5"], ["--ranks", "2"]):
+            with self.subTest(words=words):
+                self.refused("the run takes steps 2 to", "train", "--resume", "run", *words, "--trace-steps", "500:501")
+                self.assertEqual(self.contents("run"), before)
+
+    def test_a_failure_is_forgotten_when_the_run_goes_on(self):
+        self.tiny_run("--epochs", "3", "--max-steps", "1", "--out", "run")
+        metrics = self.dir / "run/metrics.jsonl"
+        metrics.write_text('{"failed": "the disk was full"}\n')
+        verdict = lambda: json.loads(self.run_program("runs", ".", "--json").stdout)["runs"][0]["verdict"]["name"]
+        self.assertEqual(verdict(), "failed")
+        self.run_program("train", "--resume", "run", "--max-steps", "1")
+        self.assertEqual(metrics.read_text(), "")
+        self.assertNotEqual(verdict(), "failed")
+
     def test_a_checkpoint_that_cannot_be(self):
         self.tiny_run("--epochs", "2", "--max-steps", "2", "--out", "run")
         checkpoint = self.dir / "run/checkpoint.safetensors"
