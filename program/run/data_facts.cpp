@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/run/other_version.h"
 
@@ -62,6 +63,13 @@ DataFacts facts_of_dataset(const std::string& name) {
 
 ImageTransform normalization_of(const DataFacts& facts) {
   return {.mean = facts.mean, .std = facts.std};
+}
+
+std::string hash_of_data(const ImageDataset& set) {
+  std::string text;
+  for (const Tensor& part : {set.images, set.labels})
+    text += fmt::format("{:016x}", ringgrad::hash_of(part.raw_data(), part.nbytes()));
+  return text;
 }
 
 Metadata to_metadata(const DataFacts& facts) {

@@ -32,6 +32,8 @@ bool is_own_data(const std::string& data);
 // Returns facts from the catalog. Throws Error if there are none.
 DataFacts facts_of_dataset(const std::string& name);
 ImageTransform normalization_of(const DataFacts& facts);
+// Returns a hash of the images and one of the labels, one after the other.
+std::string hash_of_data(const ImageDataset& set);
 
 // The facts as metadata of a weights file, in JSON: input_size [C, H, W], mean, std and classes.
 using Metadata = std::map<std::string, std::string>;

@@ -243,8 +243,7 @@ OwnData load_own_data(const std::string& path, const OwnDataOptions& options,
     set->name = data.facts.name;
     set->classes = own.classes;
     check_dataset_invariants(*set);
-    for (const Tensor& part : {set->images, set->labels})
-      data.facts.digest += fmt::format("{:016x}", hash_of(part.raw_data(), part.nbytes()));
+    data.facts.digest += hash_of_data(*set);
   }
   check_classes(data.train, path);
   CHECK_AS(DataError, data.test.size() > 0, "data: ", path,

@@ -43,6 +43,7 @@ Training::Training(const RunConfig& config, const ImageDataset& train_set, Proce
       elastic_(!config.parallel_config->elastic.empty()),
       seed_(config.seed),
       train_size_(train_set.size()),
+      data_hash_(hash_of_data(train_set)),
       steps_per_epoch_((train_size_ + recipe_.step_batch() - 1) / recipe_.step_batch()),
       learning_rate_(learning_rate(recipe_, steps_per_epoch_)),
       own_batch_(own_batch(config, group)),

@@ -143,6 +143,7 @@ class Training {
   const bool elastic_;
   const uint64_t seed_;
   int64_t train_size_;
+  const std::string data_hash_;
   int64_t steps_per_epoch_;
   optim::Schedule learning_rate_;
   std::shared_ptr<nn::Module> model_;

@@ -29,6 +29,7 @@ struct TrainingProgress {
   std::optional<BucketCaps> caps;  // only if a planner has chosen them
   // The seed and offset of each rank's generator; empty in files of older versions.
   std::vector<int64_t> generators;
+  std::string data;  // a hash of the training images and labels; "" in files of older versions
   Recipe recipe;
 };
 
@@ -63,14 +64,17 @@ std::string to_text(const TrainingProgress& p) {
                          {"sampler", {p.sampler.seed, p.sampler.epoch, p.sampler.position}},
                          {"ready_order", p.ready_order},
                          {"generators", p.generators},
+                         {"data", p.data},
                          {"recipe", to_json(p.recipe)}};
   if (p.caps) json["bucket_caps"] = {p.caps->first_bytes, p.caps->bytes};
   return json.dump();
 }
 
 // Throws DataError if something is missing, if a run of this recipe over so many images cannot be
-// at that point, or if the recipe is another one. The message is written to follow a file's name.
-TrainingProgress progress_from(const std::string& text, const Recipe& recipe, int64_t train_size) {
+// at that point, or if the recipe or the data are others. The message is written to follow a file's
+// name.
+TrainingProgress progress_from(const std::string& text, const Recipe& recipe, int64_t train_size,
+                               const std::string& data) {
   TrainingProgress p;
   try {
     const auto json = json_from(text);
@@ -84,6 +88,10 @@ TrainingProgress progress_from(const std::string& text, const Recipe& recipe, in
         CHECK_AS(DataError, value == wanted[key], "belongs to another recipe: its ", key, " is ",
                  value.dump(), ", the run's is ", wanted[key].dump());
     p.recipe = recipe;
+    p.data = json.value("data", "");
+    CHECK_AS(DataError, p.data.empty() || p.data == data,
+             "was made with other images or labels than there are of ", recipe.data,
+             " now; bring them back, name their folder by --data-dir, or begin anew with --init");
     json.at("step").get_to(p.step);
     json.at("images").get_to(p.images);
     json.at("loss_sums").get_to(p.loss_sums);
@@ -147,6 +155,7 @@ nn::Checkpoint Training::checkpoint(const std::vector<double>& sums, const Shard
       .ready_order = ddp_ ? ddp_->ready_order() : std::vector<std::string>(),
       .caps = plans_buckets_ ? std::optional(ddp_->bucket_caps()) : std::nullopt,
       .generators = std::move(generators),
+      .data = data_hash_,
       .recipe = recipe_};
   Metadata about = to_metadata(facts_);
   about["progress"] = to_text(progress);
@@ -216,7 +225,7 @@ void Training::load(const nn::Checkpoint& checkpoint, const std::string& called)
            " is no checkpoint of a training run");
   TrainingProgress progress;
   try {  // everything is read and checked before anything is changed
-    progress = progress_from(said->second, recipe_, train_size_);
+    progress = progress_from(said->second, recipe_, train_size_, data_hash_);
     nn::check_by_name("model", model_->state_dict(), checkpoint.model, true);
     nn::check_by_name("optimizer", stepping_state(), checkpoint.optimizer, true);
     nn::check_random_state(checkpoint.random);

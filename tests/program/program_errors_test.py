@@ -241,6 +241,19 @@ class Errors(ProgramCase):
     def contents(self, run):
         return {path.name: path.read_bytes() for path in (self.dir / run).iterdir()}
 
+    def test_resume_takes_no_other_images(self):
+        self.tiny_run("--epochs", "2", "--max-steps", "2", "--out", "run")
+        before = self.contents("run")
+        for file, at in (("train-images-idx3-ubyte", 100), ("train-labels-idx1-ubyte", 8)):
+            with self.subTest(file=file):
+                path = self.dir / "data/digits" / file
+                good = path.read_bytes()
+                path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+                self.refused("made with other images or labels than there are of digits now", "train", "--resume", "run", code=4)
+                self.assertEqual(self.contents("run"), before)
+                path.write_bytes(good)
+        self.run_program("train", "--resume", "run")
+
     def test_a_resumption_that_is_refused_changes_nothing(self):
         self.tiny_run("--epochs", "3", "--max-steps", "1", "--out", "run")
         before = self.contents("run")
