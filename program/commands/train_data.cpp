@@ -64,10 +64,12 @@ Data read_whole(RunConfig& config, const std::string& init, bool keep) {
       {.image_size = recipe.image_size, .skip_broken = recipe.skip_broken, .keep = keep},
       config.data_dir);
   const bool goes_on = !config.facts.digest.empty();
-  CHECK_AS(DataError, !goes_on || config.facts.digest == own.facts.digest,
+  CHECK_AS(DataError,
+           !goes_on || (config.facts.digest == own.facts.digest &&
+                        config.facts.classes == own.facts.classes),
            "train: the pictures of ", recipe.data,
-           " are not those that the run began with: files were added, removed or changed; "
-           "bring them back, or begin anew with --init");
+           " are not those that the run began with: files or classes were added, removed, renamed "
+           "or changed; bring them back, or begin anew with --init");
   if (!goes_on) {
     config.facts = own.facts;
     const ImageTransform of_init =

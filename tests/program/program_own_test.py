@@ -331,6 +331,14 @@ class OwnPictures(ProgramCase):
         self.run_program("train", "--resume", "part")
         self.assertEqual(read_safetensors(self.dir / "whole/model.safetensors"), read_safetensors(self.dir / "part/model.safetensors"))
 
+    def test_a_run_does_not_go_on_with_other_names_of_classes(self):
+        for part in ("train", "val"):
+            shutil.copytree(self.dir / "pets", self.dir / "both" / part)
+        self.run_program("train", "--data", "both", *QUICK, "--parallel", "none", "--max-steps", "1", "--out", "run")
+        for part in ("train", "val"):
+            (self.dir / "both" / part / "cat").rename(self.dir / "both" / part / "cow")
+        self.assertIn("renamed or changed", self.run_program("train", "--resume", "run", code=4).stderr)
+
     def test_files_whose_names_are_not_utf_8(self):
         for path in list((self.dir / "pets").rglob("*.ppm")):
             os.rename(path, os.fsencode(path)[:-4] + b"\xe4.ppm")
