@@ -85,9 +85,8 @@ void extend(const TrainOptions& options, RunConfig& config) {
 // Says that the run has been trained to its end. The run is not changed.
 int say_finished(const RunDirectory& run) {
   const RunRecord record = read_run(run.path().string());
-  const std::string epochs = counted(record.recipe.epochs, "epoch");
   news("done    {} has all its {}, {:.2f} % test accuracy; more --epochs train on", record.path,
-       epochs, 100 * record.accuracy());
+       counted(record.recipe.epochs, "epoch"), 100 * record.accuracy());
   const std::string next =
       fmt::format("{} --epochs {}", resume_command(run), 2 * record.recipe.epochs);
   message("next    {}", next);

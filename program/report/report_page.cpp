@@ -64,7 +64,7 @@ std::string headline_table(const std::vector<RunRecord>& runs) {
     return r.epochs.empty() ? "" : fmt::format("{:.2f} %", 100 * r.accuracy());
   });
   row("test loss", [](const RunRecord& r) {
-    return r.epochs.empty() ? "" : fmt::format("{:.4f}", r.epochs.back().test_loss);
+    return r.epochs.empty() ? "" : fmt::format("{:.4f}", r.kept().test_loss);
   });
   row("epochs", [](const RunRecord& r) {
     return fmt::format("{} of {}", r.epochs.empty() ? 0 : r.epochs.back().epoch, r.recipe.epochs);

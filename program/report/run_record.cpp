@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -80,6 +81,7 @@ void take_epoch(RunRecord& run, const nlohmann::json& json) {
   line.seconds = json.value("seconds", 0.0);
   line.data_wait = json.value("waiting_for_data", 0.0);
   line.comm_wait = comm_wait_in(json);
+  line.validation = {json.value("validation_accuracy", -1.0), -json.value("validation_loss", 0.0)};
   const int64_t expected = run.epochs.empty() ? 1 : run.epochs.back().epoch + 1;
   if (line.epoch > expected && !run.has_preset())  // a speedrun has a line for the last one
     run.notes.push_back(
@@ -167,6 +169,12 @@ nlohmann::json RunRecord::told() const {
   nlohmann::json own = {{"preset", config["preset"]}};
   for (const char* key : {"data", "model", "epochs", "dtype"}) own[key] = recipe[key];
   return own;
+}
+
+// The first of equals, as training keeps it.
+const EpochLine& RunRecord::kept() const {
+  if (recipe.keep != "best") return epochs.back();
+  return *std::ranges::max_element(epochs, {}, &EpochLine::validation);
 }
 
 double RunRecord::images_per_second() const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -27,6 +28,8 @@ struct EpochLine {  // one line of metrics.jsonl; a value that an older version 
   double seconds = 0;
   double data_wait = 0;
   std::optional<double> comm_wait = {};  // nothing: it was not measured
+  // The accuracy and the negative loss on the images that are held out: the greater the better.
+  std::pair<double, double> validation{-1, 0};
 };
 
 struct StepLine {  // with --log-every; a loss that is no number is NaN
@@ -78,7 +81,10 @@ struct RunRecord {
   // Returns its recipe; with a preset, only the settings that the preset leaves open.
   nlohmann::json told() const;
 
-  double accuracy() const { return epochs.empty() ? 0 : epochs.back().test_accuracy; }
+  // Returns the line of the epoch whose weights the run has: with --keep best the best one's, else
+  // the last one's. REQUIRES: there is an epoch.
+  const EpochLine& kept() const;
+  double accuracy() const { return epochs.empty() ? 0 : kept().test_accuracy; }
   double images_per_second() const;
   double train_seconds() const;
   int64_t last_step() const;  // that a line or the checkpoint tells of

@@ -192,7 +192,7 @@ int watch(const WatchOptions& options) {
   }
   print_json({{"run", run.path},
               {"state", words_of(run.state)},
-              {"epochs", run.epochs.size()},
+              {"epochs", run.epochs_done()},
               {"step", run.last_step()},
               {"test_accuracy", run.accuracy()},
               {"verdict", to_json(verdict)}});

@@ -94,6 +94,21 @@ class Keep(ProgramCase):
                 for run in ("best", "both", "last", "short"):
                     shutil.rmtree(self.dir / run)
 
+    def test_who_reads_a_run_tells_of_the_epoch_that_is_kept(self):
+        self.run_program(*TINY, "--epochs", "3", "--keep", "best", "--out", "run")
+        lines = self.lines("run")
+        lines[1].update(validation_accuracy=1, test_accuracy=0.5, test_loss=1.25)
+        (self.dir / "run/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        told = lambda *words: json.loads(self.run_program(*words, "--json").stdout)
+        self.assertEqual(told("watch", "run")["test_accuracy"], 0.5)
+        self.assertEqual(told("compare", "run", "run")["test_accuracy"], [0.5, 0.5])
+        self.assertEqual(told("runs", ".")["runs"][0]["test_accuracy"], 0.5)
+        self.assertIn("50.00 % test accuracy", self.run_program("train", "--resume", "run").stdout)
+        self.run_program("report", "run", "--out", "page.html")
+        head = self.read_page("page.html").split("</table>")[0]
+        self.assertIn("50.00 %", head)
+        self.assertIn("1.2500", head)
+
     def test_the_test_set_chooses_nothing(self):
         words = [*TINY, "--epochs", "5", "--lr", "0.3", "--keep", "best"]
         first = json.loads(self.run_program(*words, "--out", "a", "--json").stdout)

@@ -143,6 +143,7 @@ class Speedrun(DigitsCase):
         seen = json.loads(self.run_program("watch", "1", "--json").stdout)
         self.assertEqual((seen["state"], seen["epochs"], seen["test_accuracy"]), ("ended", 1, accuracy))
         self.assertIn("epoch=2 step=", self.run_program("watch", "latest").stdout)
+        self.assertEqual(json.loads(self.run_program("watch", "latest", "--json").stdout)["epochs"], 2)
         told = json.loads(self.run_program("report", "latest", "--json").stdout)["runs"][0]
         self.assertEqual((told["verdict"]["name"], told["notes"]), ("unmeasured", []))
         page = (self.dir / "runs/latest/report.html").read_text()
