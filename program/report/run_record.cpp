@@ -82,6 +82,9 @@ void take_epoch(RunRecord& run, const nlohmann::json& json) {
   line.data_wait = json.value("waiting_for_data", 0.0);
   line.comm_wait = comm_wait_in(json);
   line.validation = {json.value("validation_accuracy", -1.0), -json.value("validation_loss", 0.0)};
+  CHECK_AS(DataError,
+           line.epoch >= 1 && line.step >= 0 && line.test_accuracy >= 0 && line.test_accuracy <= 1,
+           "this cannot be the line of an epoch");
   const int64_t expected = run.epochs.empty() ? 1 : run.epochs.back().epoch + 1;
   if (line.epoch > expected && !run.has_preset())  // a speedrun has a line for the last one
     run.notes.push_back(
@@ -96,6 +99,7 @@ void take_step(RunRecord& run, const nlohmann::json& json) {
   StepLine line{json.at("step"), json.value("loss", double{NAN}),
                 json.value("images_per_second", 0.0), json.value("waiting_for_data", 0.0),
                 comm_wait_in(json)};
+  CHECK_AS(DataError, line.step >= 1, "this cannot be the line of a step");
   while (!run.steps.empty() && run.steps.back().step >= line.step) run.steps.pop_back();
   take_norms(run, json, line.step);
   run.steps.push_back(line);
@@ -115,7 +119,7 @@ void read_metrics_of(RunRecord& run) {
         take_epoch(run, line);
       else if (run.failure.empty())
         take_step(run, line);
-    } catch (const nlohmann::json::exception&) {
+    } catch (const std::exception&) {
       run.notes.push_back(fmt::format("metrics.jsonl: line {} is damaged, and left out", number));
     }
   }

@@ -145,6 +145,23 @@ class Files(ProgramCase):
         (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + "\n".join(lines) + "\n")
         self.assertIn("1", self.on_a_terminal("watch", "1"))
 
+    def test_lines_that_cannot_be_are_left_out(self):
+        run = self.copy("finished", 1)
+        good = (run / "metrics.jsonl").read_text()
+        line = json.loads(good.splitlines()[-1])
+        told = lambda: json.loads(self.run_program("runs", "--json").stdout)["runs"][0]
+        before = told()
+        self.assertEqual(before["notes"], [])
+        for change in ({"epoch": 0}, {"epoch": -1}, {"step": -1}, {"test_accuracy": 7}, {"test_accuracy": -0.5}, None):
+            with self.subTest(change=change):
+                bad = json.dumps({**line, **change} if change else {"step": 0, "loss": 1}) + "\n"
+                (run / "metrics.jsonl").write_text(good + bad)
+                after = told()
+                self.assertEqual(after.pop("notes"), ["metrics.jsonl: line 3 is damaged, and left out"])
+                self.assertEqual(after, {key: before[key] for key in after})
+        (run / "metrics.jsonl").write_text(json.dumps({**line, "epoch": 0}) + "\n")
+        self.assertIn("ended", self.on_a_terminal("watch", "1"))
+
     # ---- pictures ------------------------------------------------------------------------------------------------
 
     def refused_picture(self, name, content, said):
