@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -48,7 +47,7 @@ std::pair<int, fs::path> newest_run(bool to_read = false) {
   for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
     const fs::path name = entry.path().filename();
     if (to_read && !fs::exists(entry.path() / "config.json", ignored)) continue;
-    newest = std::max(newest, {std::atoi(name.c_str()), name});
+    if (const auto number = number_of_run(name)) newest = std::max(newest, {*number, name});
   }
   return newest;
 }

@@ -1,6 +1,5 @@
 #include "ringgrad/program/run/run_kind.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -30,11 +29,9 @@ fs::path numbered_run(int wanted, const RunKind& kind) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRuns, ignored)) {
     const std::string name = entry.path().filename().string();
-    const size_t digits = name.find_first_not_of("0123456789");
-    if (digits == 0 || digits != name.find('-')) continue;
-    const int number = std::atoi(name.c_str());
-    if (wanted >= 0 ? number == wanted : takes(kind, entry.path()))
-      newest = std::max(newest, {number, entry.path()});
+    const auto number = number_of_run(name);
+    if (number && (wanted >= 0 ? *number == wanted : takes(kind, entry.path())))
+      newest = std::max(newest, {*number, entry.path()});
   }
   return newest.second;
 }
@@ -69,6 +66,11 @@ RunKind kind_of(const fs::path& directory) {
   return kTrainingRun;  // a damaged one, too, which is reported where it is read
 }
 
+std::optional<int> number_of_run(const std::string& name) {
+  const std::string digits = name.substr(0, name.find('-'));
+  return digits.size() < 9 ? parse_number<int>(digits) : std::nullopt;
+}
+
 std::string find_run(const std::string& name, const RunKind& kind) {
   std::error_code ignored;
   if (name.empty() || name.find('/') != std::string::npos || fs::exists(name, ignored)) return name;
@@ -77,8 +79,9 @@ std::string find_run(const std::string& name, const RunKind& kind) {
     return fs::exists(latest, ignored) ? latest : name;
   }
   if (const fs::path run = fs::path(kRuns) / name; !kind_of(run).empty()) return run;
-  if (name.size() >= 9 || name.find_first_not_of("0123456789") != std::string::npos) return name;
-  const fs::path run = numbered_run(std::atoi(name.c_str()), kind);
+  const auto number = number_of_run(name);
+  if (!number || name.find('-') != std::string::npos) return name;
+  const fs::path run = numbered_run(*number, kind);
   return run.empty() ? name : run.string();
 }
 

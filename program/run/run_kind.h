@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace ringgrad::program {
@@ -15,6 +16,9 @@ inline constexpr const char* kAnyRun = "";  // a run of any kind
 
 // "" : the directory holds no run.
 RunKind kind_of(const std::filesystem::path& directory);
+
+// Returns 7 for "0007-digits-cnn". More than eight digits are no number of a run.
+std::optional<int> number_of_run(const std::string& name);
 
 // Returns the directory of a run: "latest", "7" and "0007-digits-cnn" name runs/…, unless a file or
 // folder here has that name. "latest" is the newest run of this kind. A note says so if it is not

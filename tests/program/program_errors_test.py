@@ -203,6 +203,14 @@ class Errors(ProgramCase):
             self.refused(f"holds a {name} already", "train", "--parallel", "none", "--out", folder.name)
             self.assertEqual({path.name: path.read_text() for path in folder.iterdir()}, {name: '{"model_type": "mine"}'})
 
+    def test_a_long_number_is_no_runs(self):
+        for name in ("2147483647-x", "99999999999-y", "0007-z"):
+            (self.dir / "runs" / name).mkdir(parents=True)
+        self.tiny_run("--max-steps", "1")
+        self.assertTrue((self.dir / "runs/0008-digits-cnn/model.safetensors").exists())
+        self.run_program("eval", "8")
+        self.refused("there is no 8-x", "eval", "8-x", code=4)
+
     def test_one_process_trains_in_a_directory(self):
         child = self.start("train", "--parallel", "none", "--batch", "8", "--epochs", "1000000", "--out", "run")
         self.wait_for("run/checkpoint.safetensors")
