@@ -22,6 +22,7 @@ std::string shell_word(const std::string& word) {
   const auto plain = [](char c) {
     return is_letter(c) || is_digit(c) || std::strchr("%+,-./:=@_", c);
   };
+  if (word.starts_with('-')) return shell_word("./" + word);
   if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);

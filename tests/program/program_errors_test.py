@@ -203,6 +203,10 @@ class Errors(ProgramCase):
             self.refused(f"holds a {name} already", "train", "--parallel", "none", "--out", folder.name)
             self.assertEqual({path.name: path.read_text() for path in folder.iterdir()}, {name: '{"model_type": "mine"}'})
 
+    def test_a_name_that_looks_like_an_option_is_shown_as_a_path(self):
+        self.assertIn("--resume ./-run\n", self.tiny_run("--max-steps", "1", "--out=-run").stdout)
+        self.run_program("train", "--resume", "./-run", "--max-steps", "1")
+
     def test_a_long_number_is_no_runs(self):
         for name in ("2147483647-x", "99999999999-y", "0007-z"):
             (self.dir / "runs" / name).mkdir(parents=True)
