@@ -320,7 +320,9 @@ int train(const TrainOptions& asked) {
   if (is_rank) check_launched(options.parallel_config, here);
 
   const std::optional<ParallelConfig> before = config.parallel_config;
-  const ParallelConfig parallel_config = complete(options.parallel_config, before, is_rank);
+  ParallelConfig parallel_config = complete(options.parallel_config, before, is_rank);
+  // 0 looks as if it was not given.
+  if (options.named.contains("--zero")) parallel_config.zero = options.parallel_config.zero;
   if (!options.resume.empty() && RunDirectory::open(options.resume).has_all(config.recipe.epochs))
     return say_finished(RunDirectory::open(options.resume));
   check_parallel_config(parallel_config);

@@ -71,7 +71,7 @@ const std::vector<ParallelConfigField>& parallel_config_fields() {
       {"parallel", &D::parallel, 0, "none, dp or ddp (default: ddp where there are two cores)"},
       {"ranks", &D::ranks, kFromOne,
        "processes that share each batch, or devices with dp (default: 2)"},
-      {"shards", &D::shards, kSame | kKept | kLater,
+      {"shards", &D::shards, kSame | kKept | kLater | kFromOne,
        "parts of each batch; same bits on any number of ranks"},
       {"elastic", &D::elastic, kForRanks | kLater,
        "MIN:MAX: let the number of ranks change; one that dies is replaced, and its step is done "

@@ -56,6 +56,17 @@ class Memory(DigitsCase):
         self.train("parts", 1, "--resume", "parts", "--ranks", "2")
         self.assertEqual(self.bits("parts"), self.bits("whole"))
 
+    def test_a_resumed_run_may_leave_zero_out(self):
+        words = ["--ranks", "2", "--zero", "2"]
+        self.train("whole", 3, *words)
+        self.train("part", 1, *words)
+        first = self.train("part", 1, "--resume", "part").stderr  # as before
+        self.assertNotIn("from here on", first)
+        second = self.train("part", 1, "--resume", "part", "--zero", "0").stderr
+        self.assertNotIn("--zero", second.split("from here on")[1].splitlines()[0])
+        self.assertEqual(self.bits("part"), self.bits("whole"))
+        self.assertIn("--shards", self.train("part", 1, "--resume", "part", "--shards", "0", code=2).stderr)
+
     def test_killed_stopped_and_slowed_ranks_of_divided_steps_change_no_bit(self):
         words = ["--data", "mnist", "--data-dir", "tiny", "--model", "cnn", "--batch", "8", "--epochs", "20", "--optimizer", "adamw",
                  "--lr", "0.001", "--shards", "4", "--no-report"]
