@@ -171,11 +171,10 @@ int eval(const EvalOptions& options) {
   if (options.confusion) print_confusion(evaluation, test_set.classes);
   nlohmann::json worst;
   nlohmann::json recall;
-  if (options.worst > 0) {
+  if (options.worst > 0)
     worst =
         show_worst(evaluation, test_set, files, options.worst,
                    options.out.empty() ? run / "worst.png" : std::filesystem::path(options.out));
-  }
   for (const ClassResult& r : results)
     recall[test_set.classes[r.label]] = r.images ? nlohmann::json(r.recall()) : nlohmann::json();
   print_json({{"model", saved.model},

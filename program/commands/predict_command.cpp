@@ -168,12 +168,13 @@ int predict_many(const PredictOptions& options, const std::vector<std::string>& 
     const std::vector<size_t> order = by_probability(probability);
     const auto of = [&](size_t place) { return probability[order[place]]; };
     const auto class_of = [&](size_t place) { return classes[order[place]]; };
+    const bool alone = order.size() == 1;  // there is no second class
     if (csv)
-      result("{},{},{:.6f},{},{:.6f},", csv_field(name), csv_field(class_of(0)), of(0),
-             csv_field(class_of(1)), of(1));
+      result("{},{},{:.6f},{},", csv_field(name), csv_field(class_of(0)), of(0),
+             alone ? "," : fmt::format("{},{:.6f}", csv_field(class_of(1)), of(1)));
     else
-      result("{:<40}{:<16}{:>7.2f} %  {} ({:.2f} %)", name, class_of(0), 100 * of(0), class_of(1),
-             100 * of(1));
+      result("{:<40}{:<16}{:>7.2f} %  {}", name, class_of(0), 100 * of(0),
+             alone ? "" : fmt::format("{} ({:.2f} %)", class_of(1), 100 * of(1)));
     nlohmann::json probabilities;
     for (size_t i = 0; i < classes.size(); ++i) probabilities[classes[i]] = probability[i];
     listed.push_back(
@@ -191,19 +192,16 @@ int predict(const PredictOptions& options) {
   const SavedModel saved = load_model(options.checkpoint, options.model, options.data);
   const DataFacts& info = saved.facts;
   const Predictor predictor(saved, device);
-  std::string word = options.images.front();
-  std::error_code none;
-  const bool many = options.images.size() > 1 || std::filesystem::is_directory(word, none) ||
-                    options.format == "csv";
   std::vector<std::string> words = options.images;
   for (std::string& name : words)
     if (name == "-") name = file_of_stdin();
-  if (many) {
+  const std::string& word = words.front();
+  std::error_code none;
+  if (words.size() > 1 || std::filesystem::is_directory(word, none) || options.format == "csv") {
     const std::vector<std::string> files = files_of(words);
     CHECK_AS(DataError, !files.empty(), "predict: ", word, " has no picture");
     return predict_many(options, files, saved, predictor);
   }
-  word = words.front();
   Tensor image;
   std::string label;
   if (is_number(word)) {

@@ -353,6 +353,18 @@ class OwnPictures(ProgramCase):
             self.assertIn("r\\xe4n.safetensors' is not UTF-8", self.run_program(*words, *ranks, code=4).stderr)
             self.assertFalse((self.dir / "other").exists())
 
+    def test_a_network_of_one_class_has_no_second_answer(self):
+        path = self.dir / "one.safetensors"
+        write_safetensors(path, torchvision_resnet18(1))
+        data = path.read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        about = {"model": "resnet18", "data": "pets", "input_size": "[3, 64, 64]", "mean": "[0, 0, 0]", "std": "[1, 1, 1]", "classes": '["cat"]'}
+        text = json.dumps({"__metadata__": about, **json.loads(data[8 : 8 + length])}).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+        rows = list(csv.DictReader(self.run_program("predict", "one.safetensors", "pets/cat", "--format", "csv").stdout.splitlines()))
+        self.assertEqual({tuple(row.values())[1:] for row in rows}, {("cat", "1.000000", "", "", "")})
+        self.assertEqual(self.run_program("predict", "one.safetensors", "pets/cat").stdout.count("100.00 %"), len(rows))
+
     def test_what_cannot_be_is_refused(self):
         for said, code, words in (("no data set", 2, ["data", "check", "pet"]),
                                   ("cifar100, or a folder of pictures that exists", 2, ["train", "--data", "nowhere"]),
