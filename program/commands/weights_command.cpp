@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -98,10 +99,13 @@ std::vector<std::string> class_names(const std::string& file, int64_t count) {
     for (int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
   else {
     std::istringstream lines(text_of(file));
-    for (std::string line; std::getline(lines, line);) names.push_back(line);
+    for (std::string line; std::getline(lines, line); names.push_back(line))
+      if (line.ends_with('\r')) line.pop_back();
   }
   CHECK_AS(DataError, static_cast<int64_t>(names.size()) == count, "convert: ", file, " has ",
            names.size(), " lines, expected one for each of the ", count, " classes");
+  CHECK_AS(DataError, std::set(names.begin(), names.end()).size() == names.size(),
+           "convert: ", file, " has a line twice, expected a name of its own for each class");
   return names;
 }
 

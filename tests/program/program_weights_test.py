@@ -7,6 +7,7 @@ import collections, io, json, os, pathlib, pickle, struct, sys, types, unittest,
 sys.dont_write_bytecode = True
 
 from program_case import PROGRAM, DigitsCase, ProgramCase
+from program_own_test import torchvision_resnet18
 
 try:
     import torch
@@ -177,6 +178,21 @@ class Convert(ProgramCase):
                 done = self.start("weights", "convert", "x.pth", "--out", "x.safetensors")
                 out, errors = done.communicate()
                 self.assertIn(done.returncode, (0, 4), errors)
+
+    def test_classes_have_names_of_their_own(self):
+        """A list of names as another system writes it, and one that has a name twice, as ImageNet's usual one has."""
+        sizes = {"conv1.weight": (1, 3, 7, 7), "fc.bias": (2,)}
+        strides = {"conv1.weight": (147, 49, 7, 1)}
+        state = {name: Tensor(Storage("0", 147), sizes.get(name, (1,)), strides.get(name, (1,))) for name in torchvision_resnet18(2)}
+        (self.dir / "x.pth").write_bytes(archive(pickled(state), {"0": bytes(4 * 147)}))
+        names = self.dir / "names.txt"
+        words = ["weights", "convert", "x.pth", "--classes", "names.txt"]
+        names.write_bytes(b"crane\ncrane\n")
+        self.assertIn("names.txt has a line twice", self.run_program(*words, code=4).stderr)
+        self.assertFalse((self.dir / "x.safetensors").exists())
+        names.write_bytes(b"crane\r\nheron\r\n")
+        self.run_program(*words)
+        self.assertEqual(json.loads(metadata_of(self.dir / "x.safetensors")["classes"]), ["crane", "heron"])
 
     def test_nothing_is_replaced_unasked(self):
         (self.dir / "x.safetensors").write_text("mine")
