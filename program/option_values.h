@@ -19,7 +19,8 @@ namespace ringgrad::program {
 // accepts NaN in every range. So whole numbers are rewritten in a form that it reads correctly.
 inline std::string value_misunderstood(const std::string& type, std::string& value) {
   if (value.empty()) return "is empty; give it a value, or leave it out";
-  if (type.find("SIZE [") != std::string::npos) return "";  // 64K
+  if (type.find("SIZE [") != std::string::npos)  // 64K
+    return value.starts_with('-') ? fmt::format("is '{}', expected a size such as 64K", value) : "";
   const bool is_signed = type.starts_with("INT");
   const bool is_unsigned = type.starts_with("UINT");
   if (is_signed || is_unsigned) {

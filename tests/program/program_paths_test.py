@@ -56,6 +56,7 @@ class Values(ProgramCase):
         self.assertGreater(tried, 150)
         self.assertEqual(list(self.dir.iterdir()), [])
         self.assertIn("expected a whole number from 0 to 2^64 - 1", self.run_program("train", "--seed", "18446744073709551616", code=2).stderr)
+        self.assertIn("expected a size such as 64K", self.run_program("fit", "--memory=-1", code=2).stderr)
         for steps in ("1:2:3", "5", ":", "1:", "-1:3", "1:99999999999999999999", " 1:2", "1:2x"):
             self.assertIn("expected FIRST:LAST", self.run_program("train", "--trace-steps", steps, "--max-steps", "1", "--ranks", "1", code=2).stderr)
 
