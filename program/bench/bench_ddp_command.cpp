@@ -255,43 +255,37 @@ json read_measurements(const std::string& path) {
   CHECK_AS(DataError, fs::exists(file), "bench ddp: there is no ", file.string(),
            ", where --from expects what was measured");
   json measured = json_if_whole(text_of(file));
-  CHECK_AS(DataError,
-           measured.is_object() && measured.contains("rounds") && !measured["rounds"].empty(),
+  CHECK_AS(DataError, measured.contains("rounds") && !measured["rounds"].empty(),
            "bench ddp: ", file.string(), " is damaged, or no measurements.json of bench ddp");
   return measured;
 }
 
 json explained(const json& measured, const BenchDdpOptions& options) {
-  try {
-    json document = explain_rounds(measured);
-    predict_rows(document);
-    document["advice"] = advise({document});
-    if (!options.predict.empty())
-      document["prediction"] = predict_clusters(document, prediction_of(options));
-    return document;
-  } catch (const json::exception& error) {
-    throw DataError(
-        fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
-  }
+  json document = explain_rounds(measured);
+  predict_rows(document);
+  document["advice"] = advise({document});
+  if (!options.predict.empty())
+    document["prediction"] = predict_clusters(document, prediction_of(options));
+  return document;
 }
 
 // Draws the results as they were left, with a prediction if there is one, else what was measured.
 std::string report_run(const fs::path& run, const fs::path& file) {
   const fs::path results = run / "results.json";
   json document = fs::exists(results) ? json_if_whole(text_of(results)) : json();
-  if (!document.contains("advice")) document = explained(read_measurements(run.string()), {});
   try {
+    if (!document.contains("advice")) document = explained(read_measurements(run.string()), {});
     write_ddp_page(document, file);
     return headline_of(document);
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("report: {} lacks what is to be drawn: {}", results.string(),
+    throw DataError(fmt::format("report: {} lacks what is to be drawn: {}", run.string(),
                                 without_number(error)));
   }
 }
 
 const auto kReport = other_reports().insert(other_reports().end(), {kBenchDdpRun, report_run});
 
-int bench_ddp(const BenchDdpOptions& options) {
+int bench_ddp(const BenchDdpOptions& options) try {
   if (!options.row.empty()) return run_row(options);
   for (const std::string& words : options.buckets)
     if (words != "0") (void)bucket_mb_from(words);
@@ -318,6 +312,9 @@ int bench_ddp(const BenchDdpOptions& options) {
   }
   print_json(document);
   return kOk;
+} catch (const json::exception& error) {
+  throw DataError(
+      fmt::format("bench ddp: the measurements lack something: {}", without_number(error)));
 }
 
 void add_options(CLI::App* app, BenchDdpOptions& o) {

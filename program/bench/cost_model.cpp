@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/other_collectives/other_collectives.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
@@ -153,6 +154,7 @@ std::vector<int> nodes_of(const Prediction& wanted, int measured_ranks) {
   if (wanted.nodes.size() > 1 && wanted.nodes.size() != wanted.ranks.size())
     throw UsageError("bench ddp: --nodes has {} numbers and --predict {}; expected as many, or one",
                      wanted.nodes.size(), wanted.ranks.size());
+  CHECK_AS(DataError, measured_ranks > 0, "bench ddp: the measurements are of no ranks");
   std::vector<int> all;
   for (size_t i = 0; i < wanted.ranks.size(); ++i) {
     const int ranks = wanted.ranks[i];

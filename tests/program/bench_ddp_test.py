@@ -187,6 +187,10 @@ class BenchDdp(ProgramCase):
         self.assertIn("is damaged", self.run_program("bench", "ddp", "--from", ".", code=4).stderr)
         (self.dir / "measurements.json").write_text('{"rounds": [{}], "rows": ["none"]}')
         self.assertIn("lack something", self.run_program("bench", "ddp", "--from", ".", code=4).stderr)
+        for key, value, message in (("ranks", 0, "are of no ranks"), ("max_difference", {"none_dp": []}, "lack something"),
+                                    ("batch", "many", "lack something")):
+            (self.dir / "measurements.json").write_text(json.dumps({**measured(rounds), key: value}))
+            self.assertIn(message, self.run_program("bench", "ddp", "--from", ".", "--predict", "8", code=4).stderr)
 
     # ---- a run ----------------------------------------------------------------------------------------------------
 
