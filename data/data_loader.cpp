@@ -8,7 +8,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/data/loading/pass.h"
-#include "ringgrad/data/loading/prefetcher.h"
+#include "ringgrad/data/loading/prefetch.h"
 
 namespace ringgrad {
 
@@ -46,6 +46,9 @@ DataLoader::DataLoader(MakeBatch make_batch, std::shared_ptr<Sampler> sampler,
         ", expected at least 1");
   CHECK(options_.num_workers >= 0 && options_.num_workers <= 256, "data_loader: num_workers is ",
         options_.num_workers, ", expected 0 to 256");
+  CHECK(options_.num_workers == 0 || prefetch, "data_loader: num_workers is ", options_.num_workers,
+        ", but this program is linked without worker threads; link all of "
+        "ringgrad::ringgrad, or let num_workers be 0");
   CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, "data_loader: prefetch is ",
         options_.prefetch, ", expected 1 to 4096");
   state_ = untouched_ = sampler_->state();
@@ -73,15 +76,16 @@ DataLoader::Iterator::Iterator(DataLoader& loader) : loader_(&loader) {
   pass_ = std::make_shared<Pass>(*loader.sampler_, options.batch_size, options.drop_last);
   loader.untouched_ = loader.sampler_->state();
   loader.state_ = pass_->state_after(0);
-  auto make = [make_batch = loader.make_batch_, pass = pass_](int64_t k) {
+  batch_number_ = [make_batch = loader.make_batch_, pass = pass_](int64_t k) {
     const std::span<const int64_t> mine = pass->batch(k);
     Batch batch = make_batch(mine, pass->epoch());
     batch.indices.assign(mine.begin(), mine.end());
     batch.padding = pass->padding(k);
     return batch;
   };
-  prefetcher_ = of_this_process(
-      std::make_shared<Prefetcher>(pass_->batches(), options.num_workers, options.prefetch, make));
+  if (options.num_workers > 0)
+    batch_number_ =
+        prefetch(pass_->batches(), options.num_workers, options.prefetch, std::move(batch_number_));
   advance();
   loader.waited_seconds_ += seconds_since(begun);
 }
@@ -101,7 +105,7 @@ void DataLoader::Iterator::advance() {
   // The memory is returned first, if no one else kept it, because the batch being made may use it.
   batch_ = {};
   const int64_t k = delivered_++;  // a batch that fails counts, too; the next one follows it
-  if (k < pass_->batches()) batch_ = prefetcher_->next();
+  if (k < pass_->batches()) batch_ = batch_number_(k);
   loader_->state_ = pass_->state_after(delivered_);
 }
 

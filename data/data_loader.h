@@ -23,7 +23,6 @@ namespace ringgrad {
 
 class Dataset;  // dataset.h
 class Pass;
-class Prefetcher;
 
 struct DataLoaderOptions {
   int64_t batch_size = 1;
@@ -104,7 +103,8 @@ class DataLoader::Iterator {
   DataLoader* loader_;
   std::shared_ptr<const Pass> pass_;
   int64_t delivered_ = 0;  // includes a batch that failed
-  std::shared_ptr<Prefetcher> prefetcher_;
+  // Makes batch k of the pass, or takes it from worker threads.
+  std::function<Batch(int64_t k)> batch_number_;
   Batch batch_;
 };
 

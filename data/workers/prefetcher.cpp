@@ -1,13 +1,55 @@
-#include "ringgrad/data/loading/prefetcher.h"
-
+// Makes the batches of a pass on worker threads, a bounded number in advance, and delivers them in
+// order.
 #include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/fork.h"
+#include "ringgrad/data/loading/prefetch.h"
 
 namespace ringgrad {
+namespace {
 
-Prefetcher::Prefetcher(int64_t count, int workers, int ahead, std::function<Batch(int64_t)> make)
+class Prefetcher {
+ public:
+  // See Prefetch.
+  Prefetcher(int64_t count, int workers, int ahead, BatchNumber make);
+  ~Prefetcher();
+
+  // Returns batch 0, then batch 1, … REQUIRES: fewer than `count` calls so far.
+  Batch next();
+
+ private:
+  struct Slot {  // slots_[k % slots_.size()] holds batch k
+    bool ready = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  void work(const std::stop_token& stop);
+
+  const int64_t count_;
+  const BatchNumber make_;
+
+  // Guards the members below, except slots being made, which belong to the worker.
+  std::mutex mutex_;
+  std::condition_variable_any may_make_;
+  std::condition_variable may_take_;
+  std::vector<Slot> slots_;
+  int64_t next_to_make_ = 0;
+  int64_t next_to_take_ = 0;
+
+  const int forks_ = forks;
+  std::vector<std::jthread> workers_;  // last, so joined before what they use is destroyed
+};
+
+Prefetcher::Prefetcher(int64_t count, int workers, int ahead, BatchNumber make)
     : count_(count), make_(std::move(make)), slots_(static_cast<size_t>(std::max(ahead, workers))) {
   const int64_t useful = std::min<int64_t>(workers, count);
   for (int64_t i = 0; i < useful; ++i)
@@ -44,7 +86,6 @@ void Prefetcher::work(const std::stop_token& stop) {
 
 Batch Prefetcher::next() {
   ASSERT(next_to_take_ < count_);
-  if (workers_.empty()) return make_(next_to_take_++);
   CHECK(forks_ == forks,
         "data_loader: this process was forked in the middle of a pass, "
         "whose threads the parent alone ",
@@ -60,4 +101,12 @@ Batch Prefetcher::next() {
   return std::move(taken.batch);
 }
 
+BatchNumber prefetched(int64_t count, int workers, int ahead, BatchNumber make) {
+  const auto prefetcher =
+      of_this_process(std::make_shared<Prefetcher>(count, workers, ahead, std::move(make)));
+  return [prefetcher](int64_t) { return prefetcher->next(); };
+}
+BEFORE_MAIN(prefetch, prefetch = prefetched);
+
+}  // namespace
 }  // namespace ringgrad
