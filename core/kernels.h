@@ -3,6 +3,7 @@
 // convolutional classifier.
 #pragma once
 
+#include "ringgrad/core/kernels/augmentation.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad::kernels {
@@ -200,6 +201,18 @@ KERNEL(randint, (const Tensor& x, const Tensor& state, int64_t low, uint64_t ran
 // y = x / (1 - p) where element i's 32 random bits are >= p 2^32, else 0. No mask is kept: the same
 // call with dy gives dx.
 KERNEL(dropout, (const Tensor& y, const Tensor& x, const Tensor& state, double p));
+
+// ---- batches of images, from a data set of bytes ------------------------------------------------
+// With a = draw_augmentation(options, H, W, epoch, index[b]), h' = h + a.dy and w' = (a.flip ? W -
+// 1 - w : w) + a.dx:
+//   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];
+//                   shift[c] where (h', w') is outside; 0 in a's cut
+// images uint8 [M, C, H, W], y [B, C, H, W] floating, index int64 [B], scale and shift float32 [C];
+// all are contiguous. An image b whose index is outside [0, M) is skipped. epoch is an int64 []
+// tensor, so that replays of a captured step see the next epoch.
+KERNEL(augment_images,
+       (const Tensor& y, const Tensor& images, const Tensor& index, const Tensor& epoch,
+        const Tensor& scale, const Tensor& shift, const AugmentOptions& options));
 
 // ---- optimizers, over flat arrays [n] -----------------------------------------------------------
 // lr and step are as in sgd_step. The three kernels below apply weight decay to the gradient as

@@ -6,16 +6,16 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/kernels/classifier_kernels.h"
 #include "ringgrad/data/loading/pass.h"
 #include "ringgrad/data/loading/prefetch.h"
+#include "ringgrad/data/loading/write_images.h"
 
 namespace ringgrad {
 
 MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
   check_dataset_invariants(dataset);
-  const auto [scale, shift] = normalization(transform, dataset.images.size(1));
-  return [dataset = std::move(dataset), augment = transform.augment, scale = scale, shift = shift](
+  const Normalization by = normalization(transform, dataset.images.size(1));
+  return [dataset = std::move(dataset), augment = transform.augment, by](
              std::span<const int64_t> indices, int64_t epoch) {
     OpScope scope("data_loader");
     const Shape& all = dataset.images.shape();
@@ -29,9 +29,7 @@ MakeBatch image_batches(ImageDataset dataset, ImageTransform transform) {
                dataset.size() - 1);
       batch.target.data<int64_t>()[i] = dataset.labels.data<int64_t>()[index];
     }
-    const Tensor index = tensor(std::vector<int64_t>(indices.begin(), indices.end()));
-    const Tensor now = tensor(std::vector<int64_t>{epoch}, Shape{});
-    kernels::augment_images(batch.data, dataset.images, index, now, scale, shift, augment);
+    write_images(batch.data, dataset.images, indices, epoch, by, augment);
     return batch;
   };
 }

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ringgrad/core/kernels/augmentation.h"
+#include "ringgrad/core/kernels/augment_options.h"
+#include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
 
@@ -26,8 +27,8 @@ struct ImageDataset {
 // read beyond an end.
 void check_dataset_invariants(const ImageDataset& dataset);
 
-// Augmentation (core/kernels/augmentation.h), then normalisation. kernels::augment_images does both
-// in one pass.
+// Augmentation, then normalisation. write_images() (loading/) does both in one
+// pass.
 struct ImageTransform {
   AugmentOptions augment = {};
   // For each channel, one for all, or empty (0): y = (pixel / 255 - mean) / std.

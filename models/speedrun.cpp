@@ -7,6 +7,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/augmentation.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/optim/lr_scheduler.h"

@@ -7,23 +7,10 @@
 
 #include <cstdint>
 
+#include "ringgrad/core/kernels/augment_options.h"
 #include "ringgrad/core/random.h"
 
 namespace ringgrad {
-
-struct AugmentOptions {
-  // Pads with this many black pixels on each side, then crops at a random place.
-  int crop_padding = 0;
-  // Pads with the image mirrored at its border instead of black.
-  bool reflect = false;
-  // Mirrors left and right with probability 1/2.
-  bool flip = false;
-  // With flip: mirrors each image in every other epoch, instead of at random (Jordan 2024).
-  bool alternate = false;
-  // Sets a square of this side at a random place to 0 (DeVries and Taylor 2017).
-  int cutout = 0;
-  uint64_t seed = 0;
-};
 
 // Returns the pixel of a row, or the row of an image, that lies at position i of `size` if the
 // border mirrors: -1 gives 1.
@@ -49,7 +36,7 @@ RINGGRAD_HOST_DEVICE inline Augmentation draw_augmentation(const AugmentOptions&
                                                            int width, int64_t epoch,
                                                            int64_t index) {
   Augmentation a;
-  if (o.crop_padding == 0 && !o.flip && o.cutout == 0) return a;
+  if (!o.any()) return a;
   // All numbers are always drawn. So switching one augmentation on does not change the others.
   RandomSequence random(o.seed, Purpose::Augmentation, static_cast<uint64_t>(epoch),
                         static_cast<uint64_t>(index));

@@ -25,7 +25,6 @@
 //   * Gradients are written dy, dx, dw, db; dx means d(loss)/dx. Optional tensors may be undefined.
 #pragma once
 
-#include "ringgrad/core/kernels/augmentation.h"
 #include "ringgrad/core/kernels/kernel.h"
 
 namespace ringgrad::kernels {
@@ -191,18 +190,6 @@ KERNEL(cross_entropy_backward,
 KERNEL(advance_random_state, (const Tensor& snapshot, const Tensor& state, int64_t count));
 KERNEL(uniform, (const Tensor& x, const Tensor& state, double low, double high));
 KERNEL(normal, (const Tensor& x, const Tensor& state, double mean, double std));
-
-// ---- batches of images, from a data set of bytes ------------------------------------------------
-// With a = draw_augmentation(options, H, W, epoch, index[b]), h' = h + a.dy and w' = (a.flip ? W -
-// 1 - w : w) + a.dx:
-//   y[b, c, h, w] = scale[c] images[index[b], c, h', w'] + shift[c];
-//                   shift[c] where (h', w') is outside; 0 in a's cut
-// images uint8 [M, C, H, W], y [B, C, H, W] floating, index int64 [B], scale and shift float32 [C];
-// all are contiguous. An image b whose index is outside [0, M) is skipped. epoch is an int64 []
-// tensor, so that replays of a captured step see the next epoch.
-KERNEL(augment_images,
-       (const Tensor& y, const Tensor& images, const Tensor& index, const Tensor& epoch,
-        const Tensor& scale, const Tensor& shift, const AugmentOptions& options));
 
 // ---- optimizers, over flat arrays [n] -----------------------------------------------------------
 // lr (float64 []) and step (int64 []: the number of steps before this one) are on the device, so

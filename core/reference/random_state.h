@@ -1,6 +1,7 @@
 // A generator's state, as kernels read it.
 #pragma once
 
+#include "ringgrad/core/random.h"
 #include "ringgrad/core/reference/elements.h"
 
 namespace ringgrad::reference {

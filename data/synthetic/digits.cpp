@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "ringgrad/core/random.h"
 #include "ringgrad/data/formats/idx.h"
 #include "ringgrad/data/sampler.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "ringgrad/core/random.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/data/synthetic/fixed_point.h"
 

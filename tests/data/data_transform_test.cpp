@@ -5,6 +5,7 @@
 #include <map>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/kernels/augmentation.h"
 #include "ringgrad/data/image_dataset.h"
 #include "ringgrad/tests/catch.h"
 
