@@ -5,7 +5,8 @@
 // parameter that reaches into it is.
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <vector>
 
 #include "ringgrad/autograd/arena.h"
 
@@ -27,15 +28,6 @@ struct BucketCaps {
   int64_t bytes = int64_t{25} << 20;
   bool operator==(const BucketCaps&) const = default;
 };
-
-// A gradient, or a bucket of them, and the second since backward began in which it was complete.
-struct ReadyGradient {
-  int64_t bytes;
-  double seconds;
-};
-// Chooses caps by a step's gradients, in the order in which they were ready; see
-// distributed/planner/.
-using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
 // Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready.
 // `ready_order` lists all parameters in that order. Parameters that become ready one after the

@@ -33,14 +33,13 @@ BEFORE_MAIN(averaged, hold_over_fork(averaged_mutex));
 // The set is never destroyed, because wrappers may be global.
 std::set<const AutogradMeta*>& averaged = *new std::set<const AutogradMeta*>();
 
-// Moves values and gradients into arenas, one for each dtype, with the parameters in the order of
-// `order`. The memory is shared between the ranks if they can. All gradients become zeros. Returns
-// the arenas in the order of dtypes, without `values`.
-std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters,
-                                          const std::vector<int>& order) {
-  std::vector<Tensor> backwards;  // flatten_parameters() reverses
-  for (auto i = order.rbegin(); i != order.rend(); ++i) backwards.push_back(parameters[*i].second);
-  flatten_parameters(backwards, [&](int64_t numel, TensorOptions options) {
+// Moves values and gradients into arenas, one for each dtype, the last parameters first. The memory
+// is shared between the ranks if they can. All gradients become zeros. Returns the arenas in the
+// order of dtypes, without `values`.
+std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensors& parameters) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  flatten_parameters(tensors, [&](int64_t numel, TensorOptions options) {
     const auto bytes = static_cast<size_t>(numel) * itemsize(options.dtype);
     auto memory = group.reaches(options.device) ? group.allocate_shared(bytes, options.device)
                                                 : std::make_shared<Storage>(bytes, options.device);
@@ -48,11 +47,9 @@ std::vector<ArenaRange> lay_out_gradients(ProcessGroup& group, const NamedTensor
     fill_(flat, 0);
     return flat;
   });
-  std::vector<ArenaRange> arenas = arena_ranges(backwards);
-  for (ArenaRange& arena : arenas) {
-    arena.values = {};  // the code that moves the parameters away may free that memory
-    for (int& i : arena.parameters) i = order[order.size() - 1 - static_cast<size_t>(i)];
-  }
+  std::vector<ArenaRange> arenas = arena_ranges(tensors);
+  // Code that moves the parameters away may free that memory.
+  for (ArenaRange& arena : arenas) arena.values = {};
   // In the order of the dtypes, whatever the order of the parameters.
   std::ranges::sort(arenas, {}, [](const ArenaRange& arena) { return arena.grads.dtype(); });
   return arenas;
@@ -91,15 +88,15 @@ GradientBuckets::GradientBuckets(const char* name, ProcessGroup& group, NamedTen
       name_(name),
       sole_averager_(name, parameters_),
       views_(parameters_.size()) {
-  std::vector<int> order;  // backward finishes the last layers first
-  for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
-  arenas_ = lay_out_gradients(group_, parameters_, order);
+  arenas_ = lay_out_gradients(group_, parameters_);
   for (const ArenaRange& arena : arenas_)
     for (size_t k = 0; k < arena.parameters.size(); ++k) {
       const Shape& shape = parameters_[arena.parameters[k]].second.shape();
       views_[arena.parameters[k]] =
           arena.grads.as_strided(shape, contiguous_strides(shape), arena.offsets[k]);
     }
+  std::vector<int> order;  // backward finishes the last layers first
+  for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
   plan(order, caps);
   if (program_observer) program_observer->averaged(parameters_);
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i)

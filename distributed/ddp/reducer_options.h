@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,15 @@
 #include "ringgrad/distributed/ddp/contribution.h"
 
 namespace ringgrad {
+
+// A gradient, or a bucket of them, and the second since backward began in which it was complete.
+struct ReadyGradient {
+  int64_t bytes;
+  double seconds;
+};
+// Chooses caps by a step's gradients, in the order in which they were ready; see
+// distributed/planner/.
+using BucketPlanner = std::function<BucketCaps(const std::vector<ReadyGradient>& gradients)>;
 
 struct ReducerOptions {
   BucketCaps caps = {};

@@ -2,7 +2,7 @@
 // ready: `--bucket-mb auto`.
 #pragma once
 
-#include "ringgrad/distributed/buckets/bucket_plan.h"
+#include "ringgrad/distributed/ddp/reducer_options.h"
 #include "ringgrad/distributed/planner/link_model.h"
 
 namespace ringgrad {
@@ -15,7 +15,7 @@ namespace ringgrad {
 // k = √(βS/α). If it does not, it is busy to the end from the first bucket on, which is ready at
 // B/k. The sum B/k + kα + βS is least at k = √(B/α). So
 //   k = √(min(βS, B) / α),   each bucket S/k.
-// Times and caps are those of bucket_plan.h. REQUIRES: at least one gradient.
+// Times are those of ReadyGradient (ddp/reducer_options.h). REQUIRES: at least one gradient.
 BucketCaps plan_caps(const LinkModel& link, const std::vector<ReadyGradient>& gradients);
 
 // Returns the time at which the last of these buckets has been averaged, if each is launched when
