@@ -2,6 +2,7 @@
 
 #include "ringgrad/autograd/backward_pass.h"
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/program_observer.h"

@@ -7,6 +7,7 @@
 
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/factory.h"
 
 namespace ringgrad {

@@ -18,6 +18,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/random_tensors.h"
 
 using namespace ringgrad;
 

@@ -85,25 +85,6 @@ RINGGRAD_HOST_DEVICE uint64_t uniform_below(uint64_t n, Next&& next) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-// Returns element i of a draw of integers in [0, n). `word` has its 64 bits. If they are rejected,
-// the next lanes of the block give new bits; no other draw uses those lanes.
-RINGGRAD_HOST_DEVICE inline uint64_t integer_below(uint64_t n, uint64_t word, uint64_t seed,
-                                                   uint64_t offset, int64_t i) {
-  uint64_t lane = 0;
-  return uniform_below(n, [&] {
-    const uint64_t next =
-        lane == 0
-            ? word
-            : wide_word(philox(seed, offset + static_cast<uint64_t>(i) / 2, lane).word, i % 2);
-    ++lane;
-    return next;
-  });
-}
-
-// Returns the threshold for dropout: an element is dropped, with probability p, if its 32 random
-// bits are below it. This keeps p from being rounded to 24 bits.
-inline uint64_t dropout_threshold(double p) { return static_cast<uint64_t>(p * 0x1p32 + 0.5); }
-
 // The state of a device's random numbers. Each operation that draws advances it and keeps a
 // snapshot.
 class Generator {
@@ -124,16 +105,6 @@ class Generator {
 Generator& default_generator(Device device = {});
 void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
-// Draws uniform numbers in [0, 1) from the default generator.
-Tensor rand(const Shape& shape, TensorOptions options = {});
-// Draws standard normal numbers from the default generator.
-Tensor randn(const Shape& shape, TensorOptions options = {});
-Tensor rand_like(const Tensor& x);
-Tensor randn_like(const Tensor& x);
-// Draws integers in [low, high), all with the same probability. Throws DTypeError if the dtype does
-// not hold all of them exactly: float32 holds those up to 2^24.
-Tensor randint(Int64 low, Int64 high, const Shape& shape,
-               TensorOptions options = {.dtype = DType::Int64});
 // These write in place. They take floating dtypes and any strides.
 void uniform_(const Tensor& x, Real low, Real high);
 void normal_(const Tensor& x, Real mean, Real std);

@@ -199,7 +199,7 @@ class Tensor {
   // Accumulates d(this)/d(leaf) into the grad of every leaf. Without an argument this tensor must
   // have one element. Frees the graph on the way, unless retain_graph keeps it for another pass.
   void backward(const Tensor& grad_output = {}, Flag retain_graph = false) const;
-  // The same with autograd::BackwardOptions::create_graph (autograd/engine.h).
+  // The same with autograd::BackwardOptions::create_graph (autograd/grad.h).
   void backward(const Tensor& grad_output, Flag retain_graph, Flag create_graph) const;
   const std::shared_ptr<AutogradMeta>& autograd_meta() const { return impl("autograd").autograd; }
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {

@@ -12,6 +12,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/kernels/random_elements.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/cuda_kernels/common/device_types.cuh"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"

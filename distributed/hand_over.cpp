@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/group_values.h"
 
 namespace ringgrad {
 namespace {

@@ -7,6 +7,7 @@
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/init.h"
+#include "ringgrad/nn/random_state.h"
 
 namespace ringgrad::models {
 namespace {

@@ -7,8 +7,6 @@
 //   metadata         progress: epoch, step, sampler position, …
 #pragma once
 
-#include <optional>
-
 #include "ringgrad/nn/module.h"
 #include "ringgrad/nn/safetensors.h"
 
@@ -17,7 +15,7 @@ namespace ringgrad::nn {
 struct Checkpoint {
   NamedTensors model;      // Module::state_dict()
   NamedTensors optimizer;  // Optimizer::state_dict()
-  NamedTensors random;     // random_state()
+  NamedTensors random;     // random_state() (random_state.h)
   std::map<std::string, std::string> progress;
 };
 
@@ -25,16 +23,6 @@ struct Checkpoint {
 // throws DataError on a tensor that belongs to none of the three.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 Checkpoint load_checkpoint(const std::string& path);
-
-// random_state() returns the states of the devices' default generators, by the devices' names;
-// set_random_state() restores them. Devices that the state names and this machine lacks are
-// ignored. With `onto`, the state of whichever device it names is restored on that device, so a run
-// that continues elsewhere draws the same numbers. Throws DataError on an entry that is not a
-// generator's state.
-NamedTensors random_state(const std::vector<Device>& devices = {Device()});
-void set_random_state(const NamedTensors& state, std::optional<Device> onto = {});
-// Throws what set_random_state() would, and changes nothing.
-void check_random_state(const NamedTensors& state);
 
 // Returns a network's weights, under the module's own names, and all metadata of the file. The file
 // is either a checkpoint or holds nothing but weights (from save_safetensors(path,

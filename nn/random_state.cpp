@@ -1,3 +1,4 @@
+#include "ringgrad/nn/random_state.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"

@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/random_tensors.h"
 
 namespace ringgrad {
 

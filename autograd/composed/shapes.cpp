@@ -5,6 +5,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/sequences.h"
 
 namespace ringgrad {
 

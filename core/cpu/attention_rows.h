@@ -13,6 +13,7 @@
 #include "ringgrad/core/cpu/widen.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels/attention_kernels.h"
+#include "ringgrad/core/kernels/random_elements.h"
 
 namespace ringgrad::cpu {
 

@@ -9,6 +9,7 @@
 #include "ringgrad/core/cpu/random_words.h"
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/random_elements.h"
 
 namespace ringgrad::cpu {
 namespace {

@@ -1,3 +1,4 @@
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"

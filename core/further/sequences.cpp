@@ -4,6 +4,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/sequences.h"
 
 namespace ringgrad {
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/base/text.h"
 
 namespace ringgrad {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/letters.h"
 
 namespace ringgrad {
 namespace fs = std::filesystem;

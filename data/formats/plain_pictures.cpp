@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/data/formats/picture_format.h"
 
 namespace ringgrad {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/group_values.h"
 
 namespace ringgrad {
 namespace {

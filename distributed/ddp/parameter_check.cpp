@@ -5,6 +5,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/agreement/lines.h"
+#include "ringgrad/distributed/group_values.h"
 
 namespace ringgrad {
 namespace {

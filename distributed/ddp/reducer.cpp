@@ -10,6 +10,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/job/job_status.h"
 
 namespace ringgrad {

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/ddp/buffer_numbers.h"
+#include "ringgrad/distributed/group_values.h"
 
 namespace ringgrad {
 namespace {

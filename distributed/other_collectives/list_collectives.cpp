@@ -6,6 +6,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/overlap.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/os/shared_memory.h"
 #include "ringgrad/distributed/process_group.h"
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ringgrad/core/base/before_main.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 
 namespace ringgrad {

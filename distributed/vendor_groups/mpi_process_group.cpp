@@ -22,6 +22,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/reduction.h"
 #include "ringgrad/distributed/collectives/ring.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/rendezvous/connect.h"
 #include "ringgrad/distributed/vendor_groups/backend.h"

@@ -14,6 +14,7 @@
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/nn/optim/weight_average.h"
 #include "ringgrad/nn/packed_sequence.h"
+#include "ringgrad/nn/random_state.h"
 #include "ringgrad/nn/recompute.h"
 #include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tensor.h"

@@ -8,6 +8,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/planner/link_model.h"
 #include "ringgrad/nn/safetensors.h"
 #include "ringgrad/program/bench/ddp_workload.h"

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"

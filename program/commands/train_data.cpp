@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/registry.h"
 #include "ringgrad/distributed/transport/frame.h"

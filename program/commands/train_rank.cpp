@@ -15,6 +15,7 @@
 #include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/program/commands/end_of_run.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"

@@ -6,6 +6,7 @@
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/launcher/supervisor.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"

@@ -4,6 +4,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/nn/layers.h"

@@ -10,6 +10,7 @@
 
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/distributed/transport/frame.h"
 #include "ringgrad/program/console/json_text.h"
 

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/program/console/json_text.h"
 
 namespace ringgrad::program {

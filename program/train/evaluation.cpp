@@ -8,6 +8,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/data_loader.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/shards/shard_tree.h"
 #include "ringgrad/program/console/exit_code.h"

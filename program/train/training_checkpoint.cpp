@@ -10,8 +10,10 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/random_state.h"
 #include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/train/training.h"
 

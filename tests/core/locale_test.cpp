@@ -11,6 +11,7 @@
 #include "ringgrad/autograd/graph_print.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/environment.h"
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/image_file.h"

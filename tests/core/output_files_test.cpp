@@ -9,6 +9,7 @@
 
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"

@@ -1,6 +1,8 @@
 // Random integers and draws by weight: each number has the right probability, whatever the range.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/random_tensors.h"
+#include "ringgrad/core/sequences.h"
 
 namespace ringgrad::test::random_integers_test {
 

@@ -6,6 +6,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/sequences.h"
 
 namespace ringgrad::test::scalar_test {
 

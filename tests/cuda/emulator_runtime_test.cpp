@@ -13,6 +13,7 @@
 #include "ringgrad/core/device/captured_step.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/cuda_kernels/emulator/config.h"
 #include "ringgrad/cuda_kernels/emulator/guarded_memory.h"
 #include "ringgrad/cuda_kernels/emulator/include/cuda_runtime_api.h"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/dataset.h"
 #include "ringgrad/tests/catch.h"

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/host_groups.h"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "ringgrad/distributed/group_values.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 

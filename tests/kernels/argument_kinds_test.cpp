@@ -3,6 +3,8 @@
 // Everything else means the same as in libtorch.
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
+#include "ringgrad/core/random_tensors.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/data/sampler.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/init.h"

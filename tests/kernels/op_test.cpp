@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ringgrad/autograd/differentiable.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/gradcheck.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"

@@ -4,6 +4,7 @@
 #include "ringgrad/autograd/arena.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"

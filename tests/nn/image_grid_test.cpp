@@ -4,6 +4,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/image_grid.h"
 #include "ringgrad/tests/catch.h"

@@ -8,6 +8,8 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"

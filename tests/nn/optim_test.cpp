@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/optimizer.h"

@@ -27,6 +27,7 @@
 #include <iostream>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"

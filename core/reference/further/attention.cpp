@@ -1,5 +1,6 @@
 // Reference: attention, one query after the other.
 #include "ringgrad/core/kernels/attention_kernels.h"
+#include "ringgrad/core/kernels/random_elements.h"
 
 #include <cmath>
 #include <limits>

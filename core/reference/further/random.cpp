@@ -1,5 +1,6 @@
 // Reference: random integers, and dropout.
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/random_elements.h"
 #include "ringgrad/core/reference/random_state.h"
 
 namespace ringgrad::reference {

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/base/text.h"
 #include "ringgrad/cuda_kernels/emulator/language.h"
 
