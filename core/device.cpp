@@ -1,7 +1,6 @@
 #include "ringgrad/core/device.h"
 
 #include <array>
-#include <chrono>
 #include <ostream>
 
 #include <sched.h>
@@ -13,29 +12,6 @@
 
 namespace ringgrad {
 namespace {
-
-// Times devices that have no clock of their own. It reads the host's clock at moments when the
-// stream has finished all its work.
-class HostTimer final : public DeviceTimer {
- public:
-  explicit HostTimer(Stream stream) : stream_(stream) {
-    synchronize(stream_);
-    start_ = Clock::now();
-  }
-  void stop() override {
-    synchronize(stream_);
-    stop_ = Clock::now();
-  }
-  double milliseconds() override {
-    return std::chrono::duration<double, std::milli>(stop_ - start_).count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Stream stream_;
-  Clock::time_point start_;
-  Clock::time_point stop_;
-};
 
 constinit std::array<DeviceBackend*, kDeviceTypes> backends{};
 
@@ -49,15 +25,6 @@ void deallocate_to_system(Stream stream, void* data, size_t bytes) {
   device_backend(stream.device.type).deallocate(stream.device.index, data, bytes);
 }
 constinit Allocator allocator = {allocate_from_system, deallocate_to_system};
-
-// The streams set by StreamGuard; a null handle means the device's default stream.
-thread_local std::array<std::array<Stream, kMaxDevices>, kDeviceTypes> guarded_streams;
-
-Stream& guarded(Device device) {
-  // check_device() throws here, because no such device exists.
-  if (device.index < 0 || device.index >= kMaxDevices) check_device("device", device);
-  return guarded_streams[static_cast<int>(device.type)][device.index];
-}
 
 }  // namespace
 
@@ -111,10 +78,6 @@ void register_backend(DeviceType type, DeviceBackend* backend) {
   backends[static_cast<int>(type)] = backend;
 }
 
-std::unique_ptr<DeviceTimer> DeviceBackend::start_timer(Stream stream) {
-  return std::make_unique<HostTimer>(stream);
-}
-
 DeviceBackend& device_backend(DeviceType type) {
   DeviceBackend* backend = backends[static_cast<int>(type)];
   CHECK_AS(DeviceError, backend != nullptr, "device: this program was built without ", name(type),
@@ -123,17 +86,12 @@ DeviceBackend& device_backend(DeviceType type) {
 }
 
 Stream current_stream(Device device) {
-  if (const Stream& stream = guarded(device); stream.handle) return stream;
+  for (const StreamGuard* guard = StreamGuard::innermost_; guard; guard = guard->outer_)
+    if (guard->stream_.device == device) return guard->stream_;
   return device_backend(device.type).default_stream(device.index);
 }
 
 void synchronize(Stream stream) { device_backend(stream.device.type).synchronize(stream); }
-
-StreamGuard::StreamGuard(Stream stream) : previous_(guarded(stream.device)) {
-  previous_.device = stream.device;
-  guarded(stream.device) = stream;
-}
-StreamGuard::~StreamGuard() { guarded(previous_.device) = previous_; }
 
 void register_allocator(Allocator registered) { allocator = registered; }
 void* allocate(Stream stream, size_t bytes) { return allocator.allocate(stream, bytes); }

@@ -8,6 +8,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ringgrad {
 
@@ -70,12 +71,16 @@ void synchronize(Stream stream);
 // Makes `stream` the current stream of its device in this thread while the guard lives.
 class StreamGuard {
  public:
-  explicit StreamGuard(Stream stream);
-  ~StreamGuard();
+  // REQUIRES: the stream has a handle.
+  explicit StreamGuard(Stream stream) : stream_(stream), outer_(std::exchange(innermost_, this)) {}
+  ~StreamGuard() { innermost_ = outer_; }
   StreamGuard(const StreamGuard&) = delete;
 
  private:
-  Stream previous_;
+  friend Stream current_stream(Device device);
+  static inline constinit thread_local const StreamGuard* innermost_ = nullptr;
+  Stream stream_;
+  const StreamGuard* outer_;
 };
 
 }  // namespace ringgrad

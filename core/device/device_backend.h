@@ -67,8 +67,9 @@ class DeviceBackend {
     synchronize(stream);
     return true;
   }
-  // REQUIRES: the stream is not being captured.
-  virtual std::unique_ptr<DeviceTimer> start_timer(Stream stream);
+  // Returns nullptr if the device has no clock of its own; start_timer() (timer.h) has another one
+  // then. REQUIRES: the stream is not being captured.
+  virtual std::unique_ptr<DeviceTimer> start_timer(Stream) { return nullptr; }
   // Records what `body` queues on the device's current stream, without running it. Throws what body
   // throws, the device's error if body waits for the device, and NotImplementedError if the device
   // type has no graphs.

@@ -16,6 +16,7 @@
 #include "ringgrad/core/base/letters.h"
 #include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/device/parallel.h"
+#include "ringgrad/core/device/timer.h"
 #include "ringgrad/core/kernels/call_signature.h"
 #include "ringgrad/core/kernels/float32_precision.h"
 #include "ringgrad/core/kernels/kernel.h"
@@ -45,7 +46,7 @@ class Runs {
   }
   // Returns the microseconds of one run.
   double microseconds() const {
-    const auto timer = backend().start_timer(stream_);
+    const auto timer = start_timer(stream_);
     if (graph_)
       graph_->launch(stream_);
     else

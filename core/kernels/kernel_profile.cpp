@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/device/timer.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/core/kernels/conv_plan.h"
@@ -75,13 +76,12 @@ void KernelProfile::call(const ObservedCall& observed, const std::function<void(
   for (size_t i = 0; i < arguments.size(); ++i)
     if (const Tensor* tensor = observed.tensor(i)) call.bytes += bytes_of(*tensor);
   const Sum siblings = std::exchange(inner_, {});
-  DeviceBackend& device = device_backend(stream.device.type);
   double ms = 0;
-  if (device.capturing()) {
+  if (device_backend(stream.device.type).capturing()) {
     run();
   } else {
     synchronize(stream);
-    const auto timer = device.start_timer(stream);
+    const auto timer = start_timer(stream);
     run();
     timer->stop();
     ms = timer->milliseconds();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ringgrad/core/device/device_backend.h"
+#include "ringgrad/core/device/timer.h"
 
 namespace ringgrad {
 namespace {
@@ -25,7 +25,7 @@ const Ladder* find_ladder(std::string_view kernel) {
 double seconds_per_call(Device device, const std::function<void(Stream)>& call) {
   const Stream stream = current_stream(device);
   const auto mean = [&](int count) {
-    const auto timer = device_backend(device.type).start_timer(stream);
+    const auto timer = start_timer(stream);
     for (int i = 0; i < count; ++i) call(stream);
     timer->stop();
     return timer->milliseconds() * 1e-3 / count;

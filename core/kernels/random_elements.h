@@ -1,4 +1,4 @@
-// How kernels make random elements of the bits of core/random.h, the same on every device.
+// Kernels make random elements of the bits of core/random.h, the same on every device.
 #pragma once
 
 #include "ringgrad/core/random.h"
