@@ -1,6 +1,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/models/residual_parts.h"
-#include "ringgrad/nn/init.h"
+#include "ringgrad/nn/classifier_init.h"
 
 namespace ringgrad::models {
 

@@ -3,7 +3,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/program_observer.h"
-#include "ringgrad/nn/init.h"
+#include "ringgrad/nn/classifier_init.h"
 #include "ringgrad/nn/layer_parts.h"
 
 namespace ringgrad::nn {

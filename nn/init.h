@@ -1,29 +1,9 @@
-// Initial values of weights. All functions draw from the default generator of the tensor's device,
-// so the same seed gives the same model. They write in place without history.
+// Initial values of weights, all of them. Their rules are those of classifier_init.h.
 #pragma once
 
-#include "ringgrad/core/tensor.h"
+#include "ringgrad/nn/classifier_init.h"
 
 namespace ringgrad::nn::init {
-
-// The number of inputs that one output sums, and the number of outputs that one input enters. A
-// weight [out, in, R, S…] has in·R·S and out·R·S. Throws ShapeError below two dimensions.
-struct Fans {
-  int64_t in;
-  int64_t out;
-};
-Fans fans(const Tensor& weight);
-
-enum class FanMode { FanIn, FanOut };
-struct KaimingOptions {
-  double negative_slope = 0;      // the following leaky ReLU's; 0 for ReLU
-  FanMode mode = FanMode::FanIn;  // the pass whose variance is preserved: forward or backward
-};
-
-// He et al. 2015 ("Delving Deep into Rectifiers"), equations 10 and 14: std = sqrt(2 / ((1 +
-// slope²) fan)). The uniform version draws from ± sqrt(3) std.
-void kaiming_normal_(const Tensor& weight, KaimingOptions options = {});
-void kaiming_uniform_(const Tensor& weight, KaimingOptions options = {});
 
 // Glorot & Bengio 2010, equation 16: std = gain sqrt(2 / (fan_in + fan_out)).
 void xavier_normal_(const Tensor& weight, Real gain = 1);
@@ -51,9 +31,5 @@ void dirac_(const Tensor& weight);
 // Jordan 2024, "94% on CIFAR-10 in 3.29 seconds", 3.2). weight is [2 C R S, C, R, S], images are
 // [N, C, H, W] in any floating dtype. Throws ShapeError on other shapes.
 void whitening_(const Tensor& weight, const Tensor& images, Real eps = 5e-4);
-
-// PyTorch's default for linear and convolutional layers: weight and bias are uniform in ±
-// 1/sqrt(fan_in), which is kaiming_uniform_ with slope sqrt(5). The bias may be undefined.
-void layer_default_(const Tensor& weight, const Tensor& bias);
 
 }  // namespace ringgrad::nn::init

@@ -1,4 +1,4 @@
-#include "ringgrad/nn/init.h"
+#include "ringgrad/nn/classifier_init.h"
 
 #include <cmath>
 
