@@ -1,6 +1,7 @@
 #include "ringgrad/autograd/autocast.h"
 
-#include "ringgrad/autograd/classifier_ops.h"
+#include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
@@ -15,6 +16,7 @@ Tensor autocast(const Tensor& x) {
   const bool wide = x.defined() && x.dtype() == DType::Float32;
   return AutocastGuard::current_ && wide ? to(x, *AutocastGuard::current_) : x;
 }
+BEFORE_MAIN(autocast, product_input = autocast);
 
 Tensor autocast_loss(const Tensor& x) {
   const bool narrow = x.defined() && (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16);

@@ -1,4 +1,3 @@
-#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/gradient_home.h"
 
 #include <limits>
@@ -59,7 +58,7 @@ Tensor rows_of_images(const Tensor& x) {
 Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
               const Conv2dOptions& options) {
   OpScope scope("conv2d");
-  const Tensor x_ = autocast(input);
+  const Tensor x_ = product_input(input);
   check_dim("conv2d", "the weight", w_, 4);
   if (input && input.dim() == 3) {
     const Tensor y = conv2d(reshape(x_, {1, x_.size(0), x_.size(1), x_.size(2)}), w_, b_, options);

@@ -1,4 +1,3 @@
-#include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
 
@@ -50,7 +49,7 @@ Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTen
 
 Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   OpScope scope("linear");
-  const Tensor x = autocast(input);
+  const Tensor x = product_input(input);
   check_floating("linear", x);
   check_parameter("linear", x, w_);
   check_dim("linear", "the weight", w_, 2);
