@@ -107,25 +107,18 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const ClassLossOptio
 
 // One size may be -1; it is derived from the others.
 Tensor reshape(const Tensor& x, const Shape& shape);
-// Never copies: throws Error if reshape() would copy.
-Tensor view(const Tensor& x, const Shape& shape);
 // Joins dimensions start … end into one.
 Tensor flatten(const Tensor& x, Int start_dim = 0, Int end_dim = -1);
-// y.size(i) = x.size(order[i]).
-Tensor permute(const Tensor& x, const Dims& order);
 // widths are before/after pairs, the last dimension first: pad(x, {1, 1, 2, 2}) adds 1 on each side
 // of W and 2 on each side of H.
 Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, Scalar value = 0);
 
-// ---- the same values in another dtype, on another device, or in another order in memory ---------
+// ---- the same values in another dtype, or in another order in memory ----------------------------
 // These return x if nothing changes. The gradient is converted back. Conversion to an integer dtype
 // truncates and has no gradient.
 Tensor to(const Tensor& x, DType dtype);
-Tensor to(const Tensor& x, Device device);
 // Returns a row-major tensor without gaps.
 Tensor contiguous(const Tensor& x);
-// Always copies, and keeps the layout.
-Tensor clone(const Tensor& x);
 // A change from another layout to Strided gives a contiguous tensor; see Layout.
 Tensor to_layout(const Tensor& x, Layout layout);
 

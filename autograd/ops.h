@@ -464,6 +464,10 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
 // The rules at the same heading in classifier_ops.h hold for all of these.
 
 Tensor transpose(const Tensor& x, Int dim0, Int dim1);
+// y.size(i) = x.size(order[i]).
+Tensor permute(const Tensor& x, const Dims& order);
+// Never copies: throws Error if reshape() would copy.
+Tensor view(const Tensor& x, const Shape& shape);
 // Elements begin, begin + step, … below end. Negative bounds count from the end, and bounds are
 // clamped as in Python.
 Tensor slice(const Tensor& x, Int dim, Int64 begin, Int64 end = INT64_MAX, Int64 step = 1);
@@ -567,5 +571,11 @@ Tensor randperm(Int64 n, TensorOptions options = {.dtype = DType::Int64});
 // the weights: int64 [N, count] or [count]. Without replacement no position comes twice. On the
 // CPU, throws Error if a weight is negative or too few are above 0.
 Tensor multinomial(const Tensor& weights, Int64 count, Flag replacement = false);
+
+// ---- the same values on another device, or in other memory --------------------------------------
+// Returns x if it is there. The gradient is copied back.
+Tensor to(const Tensor& x, Device device);
+// Always copies, and keeps the layout.
+Tensor clone(const Tensor& x);
 
 }  // namespace ringgrad

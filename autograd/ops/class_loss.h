@@ -32,6 +32,9 @@ using LossOfRows =
 Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& target,
                        const ClassLossOptions& options, const LossOfRows& loss_of_rows);
 
+// Returns images [N, C, H, W] as [N H W, C], if the program contains that (further/views.cpp).
+inline Tensor (*rows_of_pixels)(const Tensor& images) = nullptr;
+
 // cross_entropy() for a floating target, if the program contains it (autograd/composed/losses.cpp).
 inline Tensor (*cross_entropy_of_probabilities)(const Tensor& x, const Tensor& target,
                                                 const ClassLossOptions& options) = nullptr;

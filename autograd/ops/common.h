@@ -55,9 +55,8 @@ kernels::RunningStatistics running_statistics(const char* operation, const Tenso
 // and other images unchanged.
 Tensor memory_of(const Tensor& images);
 
-// Returns the input of a matrix product or a convolution in the dtype in which this thread wants to
-// compute it: in its own, unless a program has AutocastGuard (autocast.h), which replaces this
-// function before main.
+// Returns the input of a matrix product or a convolution in the dtype in which this thread computes
+// it, which is its own. autocast.cpp replaces this function before main.
 inline constinit auto product_input = +[](const Tensor& x) { return x; };
 
 enum class Saves { Input, Output };  // the one that the derivative is written in

@@ -62,12 +62,10 @@ Tensor over_class_rows(const char* operation, const Tensor& x, const Tensor& tar
       options.weight ? strided_contiguous(to(options.weight.detach(), accumulator_dtype(x.dtype())))
                      : Tensor();
   if (x.dim() == 2) return loss_of_rows(strided_contiguous(x), flat, weight);
-  std::vector<int> channels_to_end = {0};
-  for (int d = 2; d < x.dim(); ++d) channels_to_end.push_back(d);
-  channels_to_end.push_back(1);
-  const Tensor rows =
-      strided_contiguous(reshape(permute(x, channels_to_end), {target.numel(), x.size(1)}));
-  const Tensor loss = loss_of_rows(rows, flat, weight);
+  CHECK(rows_of_pixels, operation, ": the input has shape ", x.shape(),
+        ", but this program is linked without losses of images' pixels; link all of "
+        "ringgrad::ringgrad, or give it [N, C]");
+  const Tensor loss = loss_of_rows(strided_contiguous(rows_of_pixels(x)), flat, weight);
   return options.reduction == Reduction::None ? reshape(loss, target.shape()) : loss;
 }
 

@@ -110,29 +110,6 @@ Tensor flatten(const Tensor& x, Int start_dim, Int end_dim) {
   return reshape(x, shape);
 }
 
-Tensor permute(const Tensor& x_, const Dims& order) {
-  OpScope scope("permute");
-  check_defined("permute", x_);
-  const int dims = x_.dim();
-  CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ",
-           order.size(), " entries, expected one for each of the ", dims, " dimensions of shape ",
-           x_.shape());
-  const Tensor x = viewable(x_);
-  Shape shape = x.shape();
-  Strides strides = x.strides();
-  std::vector<int> inverse(dims, -1);
-  for (int i = 0; i < dims; ++i) {
-    const int d = normalize_dim("permute", order[i], dims);
-    CHECK_AS(ShapeError, inverse[d] < 0, "permute: dimension ", d, " appears twice in the order");
-    inverse[d] = i;
-    shape[i] = x.shape()[d];
-    strides[i] = x.strides()[d];
-  }
-  return differentiable(
-      "permute", {x}, x.as_strided(shape, strides, x.storage_offset()),
-      [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
-}
-
 // The part that y = pad(x, widths) has in common with x: of y, or with sign -1 of x.
 static Tensor padded_part(Tensor t, const Shape& common, const std::vector<int64_t>& widths,
                           int sign) {

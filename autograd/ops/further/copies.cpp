@@ -1,4 +1,5 @@
 // Copies that the book does not need: to another device, and to memory of their own.
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 
 namespace ringgrad {

@@ -3,11 +3,36 @@
 
 #include <algorithm>
 
+#include "ringgrad/autograd/ops/class_loss.h"
 #include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/autograd/ops/further/image_memory.h"
+#include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
+
+Tensor permute(const Tensor& x_, const Dims& order) {
+  OpScope scope("permute");
+  check_defined("permute", x_);
+  const int dims = x_.dim();
+  CHECK_AS(ShapeError, static_cast<int>(order.size()) == dims, "permute: the order has ",
+           order.size(), " entries, expected one for each of the ", dims, " dimensions of shape ",
+           x_.shape());
+  const Tensor x = viewable(x_);
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  std::vector<int> inverse(dims, -1);
+  for (int i = 0; i < dims; ++i) {
+    const int d = normalize_dim("permute", order[i], dims);
+    CHECK_AS(ShapeError, inverse[d] < 0, "permute: dimension ", d, " appears twice in the order");
+    inverse[d] = i;
+    shape[i] = x.shape()[d];
+    strides[i] = x.strides()[d];
+  }
+  return differentiable(
+      "permute", {x}, x.as_strided(shape, strides, x.storage_offset()),
+      [inverse](const Tensor& dy) -> Gradients { return {permute(dy, inverse)}; });
+}
 
 Tensor transpose(const Tensor& x, Int dim0, Int dim1) {
   check_defined("transpose", x);
@@ -212,5 +237,14 @@ Tensor view(const Tensor& x_, const Shape& shape) {
            " without a copy; reshape() makes one");
   return y;
 }
+
+// x [N, C, H, W]
+static Tensor pixels_as_rows(const Tensor& x) {
+  std::vector<int> channels_to_end = {0};
+  for (int d = 2; d < x.dim(); ++d) channels_to_end.push_back(d);
+  channels_to_end.push_back(1);
+  return reshape(permute(x, channels_to_end), {x.numel() / x.size(1), x.size(1)});
+}
+BEFORE_MAIN(pixels, rows_of_pixels = pixels_as_rows);
 
 }  // namespace ringgrad
