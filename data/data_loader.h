@@ -16,8 +16,9 @@
 #include <memory>
 #include <span>
 
-#include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/batch.h"
 #include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/sampler.h"
 
 namespace ringgrad {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "ringgrad/data/batch_source.h"
+#include "ringgrad/data/batch.h"
 
 namespace ringgrad {
 
