@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "ringgrad/autograd/hook_handle.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {
@@ -19,18 +20,6 @@ struct GradHooks {
 
   // Returns the gradient after all hooks. Throws if a hook returns another shape, dtype or device.
   Tensor run(Tensor grad) const;
-};
-
-// Refers to a hook. The hook stays if the handle goes out of scope, as in PyTorch.
-class GradHookHandle {
- public:
-  GradHookHandle() = default;
-  GradHookHandle(std::weak_ptr<GradHooks> hooks, int id) : hooks_(std::move(hooks)), id_(id) {}
-  void remove();
-
- private:
-  std::weak_ptr<GradHooks> hooks_;
-  int id_ = 0;
 };
 
 // Undoes retain_grad(). Returns false if there was nothing to undo.

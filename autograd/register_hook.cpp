@@ -11,10 +11,6 @@
 
 namespace ringgrad {
 
-void GradHookHandle::remove() {
-  if (const auto hooks = hooks_.lock()) hooks->hooks.erase(id_);
-}
-
 // The retaining hook runs last, whenever the others were registered, because it must see their
 // result. A fixed key makes it a single hook, however often retain_grad() is called.
 static constexpr int kRetains = INT_MAX;
@@ -30,11 +26,13 @@ static const std::shared_ptr<GradHooks>& hooks_of(const char* operation, const T
   return meta.grad_hooks;
 }
 
-GradHookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
   const std::shared_ptr<GradHooks>& hooks = hooks_of("register_hook", *this);
   const int id = hooks->next++;
   hooks->hooks.emplace(id, std::move(hook));
-  return {hooks, id};
+  return HookHandle([hooks = std::weak_ptr(hooks), id] {
+    if (const auto alive = hooks.lock()) alive->hooks.erase(id);
+  });
 }
 
 bool stop_retaining_grad(const Tensor& tensor) {

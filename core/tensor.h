@@ -71,7 +71,7 @@ struct Node;
 struct Index;
 struct ValuesAndIndices;
 class Mask;
-class GradHookHandle;
+class HookHandle;
 
 // The arrangement of a tensor's elements in its storage.
 enum class Layout : uint8_t {
@@ -213,7 +213,7 @@ class Tensor {
   // hook(gradient) runs when this tensor's gradient is complete, before it is passed on. If the
   // hook returns a tensor, that tensor replaces the gradient. The hook stays until remove() is
   // called on the handle or the graph is gone (autograd/grad_hooks.h).
-  GradHookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
+  HookHandle register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
 
   // -- operations: each is the free function of its name; autograd/ops.h has the contracts
   Tensor add(const Tensor& other) const;

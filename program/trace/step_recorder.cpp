@@ -65,7 +65,7 @@ StepRecorder::~StepRecorder() {
   if (recording_) set_current(previous_);
   if (ddp_) ddp_->register_comm_hook({});
   for (HookHandle& hook : module_hooks_) hook.remove();
-  for (GradHookHandle& hook : before_hooks_) hook.remove();
+  for (HookHandle& hook : before_hooks_) hook.remove();
   for (HookHandle& hook : after_hooks_) hook.remove();
 }
 

@@ -40,7 +40,7 @@ class StepRecorder : private KernelObserver {
   DistributedDataParallel* ddp_;
   std::vector<std::string> names_;  // the parameters' names, by their numbers in buckets
   std::vector<HookHandle> module_hooks_;
-  std::vector<GradHookHandle> before_hooks_;
+  std::vector<HookHandle> before_hooks_;
   std::vector<HookHandle> after_hooks_;
   bool recording_ = false;
   KernelObserver* previous_ = nullptr;

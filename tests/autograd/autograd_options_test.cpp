@@ -62,7 +62,7 @@ TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it
     seen.push_back(values(grad));
     return grad * 10;
   });
-  GradHookHandle of_leaf = x.register_hook([&](const Tensor& grad) {
+  HookHandle of_leaf = x.register_hook([&](const Tensor& grad) {
     seen.push_back(values(grad));
     return Tensor();
   });
