@@ -9,7 +9,6 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/fork.h"
 #include "ringgrad/core/factory.h"
-#include "ringgrad/core/generator_scope.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
@@ -59,7 +58,7 @@ Tensor Generator::draw(int64_t count) {
 
 Generator& default_generator(Device device) {
   check_device("random", device);
-  if (Generator* const own = GeneratorScope::find(device)) return *own;
+  if (Generator* const own = scoped_generator ? scoped_generator(device) : nullptr) return *own;
   std::lock_guard lock(generators_mutex);
   auto& of_type = generators(device.type);
   if (static_cast<int>(of_type.size()) <= device.index) of_type.resize(device.index + 1);

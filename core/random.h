@@ -103,6 +103,9 @@ class Generator {
 
 // Returns the device's generator that dropout and initialisation use. Not thread-safe per device.
 Generator& default_generator(Device device = {});
+// Returns the generator that a GeneratorScope gives this thread for the device, or nullptr. Set
+// before main by core/further/generator_scope.cpp.
+inline constinit Generator* (*scoped_generator)(Device device) = nullptr;
 void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
 // These write in place. They take floating dtypes and any strides.

@@ -242,7 +242,4 @@ void batch_norm_backward_in_steps(Stream, const Tensor& sum_dy, const Tensor& su
                                   const Tensor& dx, const Tensor& dresidual, const Tensor& dy,
                                   const Tensor& x, const Tensor& y, const Tensor& mean,
                                   const Tensor& var, const Tensor& weight, double eps);
-// Returns the gradient at the output before relu, for libraries that do not take y: dy where y > 0,
-// or all of dy if y is undefined. Stores it in dresidual if that is defined.
-Tensor batch_norm_rectified(const Tensor& dresidual, const Tensor& dy, const Tensor& y);
 }  // namespace ringgrad

@@ -43,6 +43,10 @@ void conv2d_backward_batch_sums_in_steps(Stream, const Tensor& g, const Tensor& 
                                          const Tensor& y, const Tensor& mean, const Tensor& var,
                                          double eps, const Conv2dOptions& options);
 
+// Returns the gradient at the output before relu, for libraries that do not take y: dy where y > 0,
+// or all of dy if y is undefined. Stores it in dresidual if that is defined.
+Tensor batch_norm_rectified(const Tensor& dresidual, const Tensor& dy, const Tensor& y);
+
 // Says when a convolution and the batch norm around it are computed together.
 enum class Fusion : uint8_t {
   Never,

@@ -7,6 +7,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 #include "ringgrad/cuda_kernels/runtime/deviations.h"
 #include "ringgrad/cuda_kernels/runtime/stream.h"
 #include "ringgrad/cuda_kernels/vendor/cudnn_call.h"

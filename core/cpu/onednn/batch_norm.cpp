@@ -5,6 +5,7 @@
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/core/kernels/call_signature.h"
+#include "ringgrad/core/kernels/conv_batch_norm.h"
 
 namespace ringgrad::onednn {
 namespace {
