@@ -30,11 +30,15 @@ struct BucketCaps {
 };
 
 // Cuts the arenas' gradients into buckets, in the order in which they are expected to become ready.
-// `ready_order` lists all parameters in that order. Parameters that become ready one after the
-// other share a bucket up to the cap; if they are not neighbours in memory, the bucket is split
-// into several. Ranks that pass the same arguments get the same order, and all launch their buckets
-// in it. Throws Error unless the caps are positive.
+// `ready_order` lists all parameters in that order. Ranks that pass the same arguments get the same
+// order, and all launch their buckets in it. Throws Error unless the caps are positive. REQUIRES:
+// the parameters of an arena lie in that order.
 std::vector<BucketRange> plan_buckets(const std::vector<ArenaRange>& arenas,
                                       const std::vector<int>& ready_order, const BucketCaps& caps);
+
+// Sorts buckets by when the last of their parameters is ready; equal ones stay as they are.
+void sort_by_readiness(std::vector<BucketRange>& buckets, const std::vector<int>& ready_order);
+// Returns the end of the arena's k-th parameter, with the gap after it.
+int64_t end_in(const ArenaRange& arena, size_t k);
 
 }  // namespace ringgrad

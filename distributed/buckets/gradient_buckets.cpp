@@ -97,18 +97,14 @@ GradientBuckets::GradientBuckets(const char* name, ProcessGroup& group, NamedTen
     }
   std::vector<int> order;  // backward finishes the last layers first
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) order.push_back(i);
-  plan(order, caps);
+  use(plan_buckets(arenas_, order, caps));
   if (program_observer) program_observer->averaged(parameters_);
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i)
     hooks_.emplace_back(register_post_accumulate_grad_hook(
         parameters_[i].second, [this, i](const Tensor& leaf) { gradient_complete(i, leaf); }));
 }
 
-bool GradientBuckets::plan(const std::vector<int>& order, const BucketCaps& caps) {
-  if (order == order_ && caps == caps_) return false;
-  auto ranges = plan_buckets(arenas_, order, caps);  // throws before anything has changed
-  order_ = order;
-  caps_ = caps;
+void GradientBuckets::use(std::vector<BucketRange> ranges) {
   buckets_.clear();
   buckets_of_.assign(parameters_.size(), {});
   std::vector<int64_t> layout;
@@ -123,7 +119,6 @@ bool GradientBuckets::plan(const std::vector<int>& order, const BucketCaps& caps
     buckets_.push_back({index, std::move(range), flat, std::move(names), {}});
   }
   layout_ = hash_of(layout.data(), layout.size() * sizeof(int64_t));
-  return true;
 }
 
 void GradientBuckets::gradient_complete(int parameter, const Tensor&) {

@@ -69,7 +69,6 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   GradientBuckets(const GradientBuckets&) = delete;
 
   const NamedTensors& parameters() const { return parameters_; }
-  const BucketCaps& caps() const { return caps_; }
   // The number of the step under way or, between steps, of the last one: messages name it, and
   // ranks compare it.
   int64_t step() const { return step_; }
@@ -122,11 +121,8 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   // need. Drops their errors.
   void abandon();
 
-  // Plans new buckets over the same arenas. No tensor moves, because the user may hold it. Returns
-  // false if they are the old ones.
-  bool plan(const std::vector<int>& order, const BucketCaps& caps);
-  // The order of parameters by which buckets are planned.
-  const std::vector<int>& order() const { return order_; }
+  // Makes these the buckets, over the same arenas. No tensor moves, because the user may hold it.
+  void use(std::vector<BucketRange> ranges);
   // The place of a parameter's gradient in its arena.
   const Tensor& view(int parameter) const { return views_[parameter]; }
   // The parameters that are ready, in the order in which they became so.
@@ -163,8 +159,6 @@ class GradientBuckets : public std::enable_shared_from_this<GradientBuckets> {
   // By parameter.
   std::vector<Tensor> views_;
 
-  std::vector<int> order_;
-  BucketCaps caps_;
   // By parameter: the buckets that it reaches into.
   std::vector<std::vector<int>> buckets_of_;
   uint64_t layout_ = 0;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <random>
 
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/distributed/ddp/observed_order.h"
 #include "ringgrad/distributed/ddp/parameter_check.h"
 #include "ringgrad/distributed/group_values.h"
 #include "ringgrad/distributed/job/job_status.h"
@@ -30,9 +32,12 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
       exchange_(group, std::move(buffers)),
       number_(std::random_device()()),
       scratch_(buckets_.size()),
+      order_(parameters_.size()),
+      caps_(options_.caps),
       before_(options_.weighting),
       contribution_(options_.weighting),
       usual_weight_(options_.weighting == Weighting::Ranks ? 1 : options_.usual_weight) {
+  std::iota(order_.rbegin(), order_.rend(), 0);
   const Tensor agreed = tensor<int64_t>({number_});
   group.broadcast(agreed, 0).wait();
   number_ = agreed.item<int64_t>();
@@ -55,9 +60,12 @@ void Reducer::check_no_hook(const CommHook& hook) const {
 }
 
 void Reducer::plan_anew(const std::vector<int>& order, const BucketCaps& caps) {
-  const bool is_other = plan(order, caps);
+  const bool is_other = order != order_ || caps != caps_;
+  if (is_other) use(plan_in_any_order(arenas_, order, caps));  // or throws, and nothing changes
   replanned_ = true;
   if (!is_other) return;
+  order_ = order;
+  caps_ = caps;
   scratch_.assign(buckets_.size(), {});
   if (slices_) {
     // Slices of the new buckets are other elements.
@@ -392,10 +400,10 @@ void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
 // counts.
 void Reducer::plan_as_observed() {
   std::vector<int64_t> observed(arrived().begin(), arrived().end());
-  for (const int i : order())  // those that took no part
+  for (const int i : order_)  // those that took no part
     if (std::find(observed.begin(), observed.end(), i) == observed.end()) observed.push_back(i);
   const bool plans = options_.planner && !ready_times_.empty() && group_.is_main_process();
-  const BucketCaps chosen = plans ? options_.planner(ready_times_) : caps();
+  const BucketCaps chosen = plans ? options_.planner(ready_times_) : caps_;
   observed.insert(observed.end(), {chosen.first_bytes, chosen.bytes});
   const Tensor agreed = tensor(observed);
   group_.broadcast(agreed, 0, options_at_end()).wait();

@@ -80,6 +80,7 @@ class Reducer : public GradientBuckets {
   // None without ZeRO.
   std::shared_ptr<GradientSlices> slices() const { return slices_; }
 
+  const BucketCaps& caps() const { return caps_; }
   const ReductionLog& log() const { return log_; }
   const ReductionTotals& totals() const { return totals_; }
 
@@ -130,6 +131,9 @@ class Reducer : public GradientBuckets {
   // The communication hook's memory, by bucket.
   std::vector<Tensor> scratch_;
   bool replanned_ = false;
+  // The order of parameters by which buckets are planned; at first backward's, last layers first.
+  std::vector<int> order_;
+  BucketCaps caps_;
   // ZeRO's.
   std::shared_ptr<GradientSlices> slices_;
   int released_ = 0;  // leading buckets, in this step

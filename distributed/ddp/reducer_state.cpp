@@ -12,7 +12,7 @@ namespace ringgrad {
 std::vector<std::string> Reducer::ready_order() const {
   std::vector<std::string> names;
   if (replanned_)
-    for (const int i : order()) names.push_back(parameters_[i].first);
+    for (const int i : order_) names.push_back(parameters_[i].first);
   return names;
 }
 
@@ -24,7 +24,7 @@ void Reducer::set_ready_order(const std::vector<std::string>& names,
   for (const std::string& name : names)
     if (const auto found = index.extract(name)) order.push_back(found.mapped());
   if (order.size() != parameters_.size() || names.size() != order.size()) return;
-  plan_anew(order, caps.value_or(this->caps()));
+  plan_anew(order, caps.value_or(caps_));
 }
 
 // "plan" has the positions of the parameters in the order in which they were ready, and the two
@@ -34,8 +34,8 @@ NamedTensors Reducer::comm_hook_state() const {
   for (size_t b = 0; b < scratch_.size(); ++b)
     if (scratch_[b]) state.emplace_back(std::to_string(b), scratch_[b]);
   if (state.empty()) return state;
-  std::vector<int64_t> plan(order().begin(), order().end());
-  plan.insert(plan.end(), {caps().first_bytes, caps().bytes});
+  std::vector<int64_t> plan(order_.begin(), order_.end());
+  plan.insert(plan.end(), {caps_.first_bytes, caps_.bytes});
   state.emplace_back("plan", tensor(plan));
   return state;
 }

@@ -6,6 +6,7 @@
 
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/distributed/ddp/observed_order.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -110,7 +111,7 @@ TEST_CASE("buckets of an order that is not the one in memory", "[bucket_plan][qu
   const BucketCaps caps{.first_bytes = 128, .bytes = 256};
   // Parameter 4 (48) is ready first and is cut at 32. Its rest shares a bucket with 0 and 2 (64),
   // which lie apart. Then come 1 and 3.
-  const auto buckets = plan_buckets({arena}, {4, 0, 2, 1, 3}, caps);
+  const auto buckets = plan_in_any_order({arena}, {4, 0, 2, 1, 3}, caps);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   std::vector<std::vector<int>> parameters;
   for (const BucketRange& bucket : buckets) {
@@ -135,7 +136,7 @@ TEST_CASE("buckets of any order cover every element once, and wait for those tha
     std::vector<std::vector<int>> covered{std::vector<int>(low.grads.numel()),
                                           std::vector<int>(high.grads.numel())};
     ptrdiff_t last = -1;
-    for (const BucketRange& bucket : plan_buckets({low, high}, order, {first, cap})) {
+    for (const BucketRange& bucket : plan_in_any_order({low, high}, order, {first, cap})) {
       const ArenaRange& arena = bucket.arena == 0 ? low : high;
       for (int64_t at = bucket.begin; at < bucket.end; ++at) ++covered[bucket.arena][at];
       std::vector<int> reaching;
