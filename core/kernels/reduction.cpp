@@ -7,6 +7,7 @@ namespace ringgrad {
 namespace {
 
 constinit FindReduction in_use = nullptr;
+constinit bool serves_ranks = false;
 
 }  // namespace
 
@@ -16,8 +17,9 @@ const char* name(ReduceOp op) {
   return names[static_cast<int>(op)];
 }
 
-bool register_reductions(FindReduction find) {
-  in_use = find;
+bool register_reductions(FindReduction find, bool of_ranks) {
+  if (of_ranks || !serves_ranks) in_use = find;
+  serves_ranks = serves_ranks || of_ranks;
   return true;
 }
 

@@ -39,17 +39,21 @@ struct ReduceFunctions {
   // `wide`.
   void (*finish)(void* result, const void* wide, size_t n, int ranks);
 
+  // -- for whoever has all ranks' elements; null in a program without core/cpu/rank_reduction.cpp
+  // --
+
   // For elements [begin, end), in the order of ranks: wide[end - begin] = inputs[0] (op) inputs[1]
   // (op) ….
-  void (*combine_all)(void* wide, const void* const* inputs, int ranks, size_t begin, size_t end);
+  void (*combine_all)(void* wide, const void* const* inputs, int ranks, size_t begin,
+                      size_t end) = nullptr;
 
   // The same operation on partial results; for an average it is the sum.
-  const ReduceFunctions* on_wide;
+  const ReduceFunctions* on_wide = nullptr;
 
   // For elements [begin, end), in the order of ranks: results[·] = finish(inputs[0] (op) inputs[1]
   // (op) …). `results` may be `inputs`.
   void (*reduce_all)(void* const* results, int num_results, const void* const* inputs, int ranks,
-                     size_t begin, size_t end);
+                     size_t begin, size_t end) = nullptr;
 };
 
 // Throws DTypeError in the name of `operation` for averages of int32, uint8 and bool, and for
@@ -60,8 +64,9 @@ const ReduceFunctions& reduction(const char* operation, DType dtype, ReduceOp op
 ReduceOp on_bool(ReduceOp op);
 
 // core/cpu/reduction.cpp calls this to put its functions in use. `find` returns nullptr if a dtype
-// has no such operation. Returns true.
+// has no such operation. Those of core/cpu/rank_reduction.cpp, which are `of_ranks`, replace them.
+// Returns true.
 using FindReduction = const ReduceFunctions* (*)(DType dtype, ReduceOp op);
-bool register_reductions(FindReduction find);
+bool register_reductions(FindReduction find, bool of_ranks = false);
 
 }  // namespace ringgrad
