@@ -105,7 +105,8 @@ class Generator {
 Generator& default_generator(Device device = {});
 // Returns the generator that a GeneratorScope gives this thread for the device, or nullptr. Set
 // before main by core/further/generator_scope.cpp.
-inline constinit Generator* (*scoped_generator)(Device device) = nullptr;
+using ScopedGenerator = Generator* (*)(Device device);
+inline constinit ScopedGenerator scoped_generator = nullptr;
 void manual_seed(uint64_t seed);  // seeds the default generator of every device
 
 // These write in place. They take floating dtypes and any strides.
