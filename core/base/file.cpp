@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,13 +121,6 @@ fs::path followed(const fs::path& file) {
   return path;
 }
 
-// Returns N for /proc/self/fd/N and for other paths to it.
-std::optional<int> own_descriptor(const fs::path& file) {
-  std::error_code none;
-  if (!is_in_proc(file) || !fs::equivalent(directory_of(file), "/proc/self/fd", none)) return {};
-  return parse_number<int>(file.filename().string());
-}
-
 // Errors are ignored, because nothing depends on this clean-up.
 void remove_parts_of_the_dead(const fs::path& file) {
   const std::string prefix = prefix_of(file);
@@ -147,44 +139,33 @@ void remove_parts_of_the_dead(const fs::path& file) {
 }  // namespace
 
 AtomicFile::AtomicFile(const fs::path& file) : file_(file), place_(followed(file)) {
-  try {
-    open_target();
-    open_part();
-  } catch (...) {
-    if (target_ >= 0) ::close(target_);
-    throw;
-  }
+  open_target();
+  open_part();
 }
 
 // Opens the target if it is not a regular file; otherwise checks that it may be replaced. REQUIRES:
 // nothing is open.
 void AtomicFile::open_target() {
-  if (const std::optional<int> own = own_descriptor(place_)) {
-    target_ = ::fcntl(*own, F_DUPFD_CLOEXEC, 0);
-    check_limit(target_, file_);
-    if (target_ < 0 || (::fcntl(target_, F_GETFL) & O_ACCMODE) == O_RDONLY)
-      fail("cannot be written", EBADF);
-    return;
-  }
+  const bool in_proc = is_in_proc(place_);
   struct stat status {};
-  if (::stat(place_.c_str(), &status) != 0) {
-    if (errno != ENOENT) fail("cannot be written");
-    return;
+  const bool exists = ::stat(place_.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT && !in_proc) fail("cannot be written");
+  if (exists && S_ISDIR(status.st_mode)) fail("cannot be written", EISDIR);
+  if (in_proc || (exists && !S_ISREG(status.st_mode))) {
+    CHECK_AS(IoError, open_special_file, "write: ", file_.string(),
+             " is no regular file, and this program only writes those; link all of "
+             "ringgrad::ringgrad, or name a regular file");
+    const char* what = "cannot be written";
+    target_ = open_special_file(place_, what);
+    check_limit(target_ ? 0 : -1, file_);
+    if (!target_) fail(what);
+  } else if (exists && ::faccessat(AT_FDCWD, place_.c_str(), W_OK, AT_EACCESS) != 0) {
+    fail("cannot be replaced");
   }
-  if (S_ISDIR(status.st_mode)) fail("cannot be written", EISDIR);
-  if (S_ISREG(status.st_mode) && !is_in_proc(place_)) {
-    if (::faccessat(AT_FDCWD, place_.c_str(), W_OK, AT_EACCESS) != 0) fail("cannot be replaced");
-    return;
-  }
-  // Without O_NONBLOCK, opening a pipe would wait until another process reads from it.
-  target_ = ::open(place_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  check_limit(target_, file_);
-  if (target_ < 0) fail(errno == ENXIO ? "is read by nobody" : "cannot be written");
-  ::fcntl(target_, F_SETFL, ::fcntl(target_, F_GETFL) & ~O_NONBLOCK);
 }
 
 void AtomicFile::open_part() {
-  if (target_ >= 0) {
+  if (target_) {
     descriptor_ = ::memfd_create("ringgrad", MFD_CLOEXEC);
     check_limit(descriptor_, file_);
     if (descriptor_ < 0) fail("cannot be created");
@@ -210,7 +191,6 @@ void AtomicFile::open_part() {
 }
 
 AtomicFile::~AtomicFile() {
-  if (target_ >= 0) ::close(target_);
   if (descriptor_ < 0) return;
   ::close(descriptor_);
   if (!part_.empty()) ::unlink(part_.c_str());
@@ -218,7 +198,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::fail(const char* what, int known) const {
   const int reason = known != 0 ? known : errno;
-  const bool was_there = target_ < 0 && ::access(place_.c_str(), F_OK) == 0;
+  const bool was_there = !target_ && ::access(place_.c_str(), F_OK) == 0;
   throw IoError(str("write: ", file_.string(), " ", what, ": ", std::strerror(reason),
                     reason == EFBIG ? " (see ulimit -f)" : "",
                     was_there ? "; what was there before is intact" : ""));
@@ -241,35 +221,9 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   end_ = std::max(end_, offset);
 }
 
-// Blocks SIGPIPE, so that a reader that has gone makes the write fail and does not end this
-// process.
-void AtomicFile::write_to_target() {
-  sigset_t pipe;
-  sigset_t before;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &pipe, &before);
-  std::string bytes(1 << 20, '\0');
-  bool written = true;
-  for (uint64_t offset = 0; written && offset < end_;) {
-    const ssize_t count =
-        ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    written = count > 0 && write_all(target_, {bytes.data(), static_cast<size_t>(count)});
-    offset += static_cast<uint64_t>(std::max<ssize_t>(0, count));
-  }
-  const int reason = errno;
-  if (!written && reason == EPIPE && !::sigismember(&before, SIGPIPE)) {
-    constexpr timespec kNow{};
-    ::sigtimedwait(&pipe, nullptr, &kNow);
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = reason;
-  if (!written) fail("cannot be written");
-}
-
 void AtomicFile::commit() {
-  if (target_ >= 0) {
-    write_to_target();
+  if (target_) {
+    if (!target_(descriptor_, end_)) fail("cannot be written");
     return;
   }
   if (::fdatasync(descriptor_) != 0) fail("cannot be flushed to the disk");

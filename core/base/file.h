@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +42,15 @@ bool write_all(int descriptor, std::string_view bytes);
 
 // Returns all bytes of a regular file. Throws as InputFile does.
 std::string text_of(const std::filesystem::path& file);
+
+// Writes the first `bytes` bytes of a file to what is no regular file: a pipe, a terminal, a
+// descriptor of this process. Returns false if that fails; errno then has the reason.
+using WriteThrough = std::function<bool(int descriptor, uint64_t bytes)>;
+// Opens such a file for writing. If that fails, returns an empty function, with the reason in
+// errno, and what has failed if it is more than that it "cannot be written". Set before main by
+// core/further/special_files.cpp; nullptr in a program without that file.
+using OpenSpecialFile = WriteThrough (*)(const std::filesystem::path& place, const char*& what);
+inline constinit OpenSpecialFile open_special_file = nullptr;
 
 // Writes a file that appears under its name whole, or not at all.
 //
@@ -81,13 +91,12 @@ class AtomicFile {
   friend class InputFile;
   void open_target();
   void open_part();
-  void write_to_target();
   [[noreturn]] void fail(const char* what, int known = 0) const;  // 0: errno
 
   std::filesystem::path file_;  // as the caller named it
   std::filesystem::path place_;
   std::filesystem::path part_;
-  int target_ = -1;  // the target if it is not a regular file
+  WriteThrough target_;  // if the target is not a regular file
   int descriptor_ = -1;
   bool nameless_ = false;
   uint64_t end_ = 0;
