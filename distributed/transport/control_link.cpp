@@ -1,6 +1,5 @@
 #include "ringgrad/distributed/transport/control_link.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -24,10 +23,6 @@ bool sensible(const Header& header) {
 }
 
 }  // namespace
-
-ControlLink::ControlLink(FileDescriptor socket) : socket_(std::move(socket)) {
-  fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
-}
 
 bool ControlLink::send(const ControlMessage& message) noexcept {
   if (closed_ || !socket_) return false;

@@ -41,7 +41,7 @@ class ControlLink {
   static constexpr size_t kMaxText = 4096;
 
   // A connected stream socket, or none.
-  ControlLink(FileDescriptor socket = {});
+  ControlLink(FileDescriptor socket = {}) : socket_(std::move(socket)) {}
 
   // Never waits. Returns false if there is no connection, or if the socket's buffer is full because
   // the peer has been stopped for long. A broken connection shows in receive(). Long texts are cut.

@@ -1,5 +1,4 @@
 // The transport "tcp": a connected TCP socket.
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -19,9 +18,7 @@ extern const ChannelKind tcp_kind;
 
 class TcpChannel final : public Channel {
  public:
-  explicit TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), ahead_(kReadAhead) {
-    fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
-  }
+  explicit TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), ahead_(kReadAhead) {}
 
   const ChannelKind& kind() const override { return tcp_kind; }
   size_t write(std::span<const iovec> pieces) override;
