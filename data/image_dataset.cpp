@@ -7,8 +7,6 @@
 
 namespace ringgrad {
 
-const char* name(Split split) { return split == Split::Train ? "train" : "test"; }
-
 void check_dataset_invariants(const ImageDataset& d) {
   CHECK_AS(ShapeError,
            d.images.defined() && d.images.dim() == 4 && d.images.is_contiguous() &&

@@ -10,9 +10,6 @@
 
 namespace ringgrad {
 
-enum class Split { Train, Test };
-const char* name(Split split);  // "train"
-
 struct ImageDataset {
   std::string name;                  // "mnist"
   Tensor images;                     // uint8 [N, C, H, W], contiguous, on the CPU

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/split.h"
 
 namespace ringgrad {
 

@@ -55,7 +55,7 @@ ROOMS = {
         "reference further",
         "cpu",
     ],
-    "data": ["sampler image_dataset batch", "batch_source formats", "loading synthetic", "datasets workers"],
+    "data": ["sampler split image_dataset batch", "batch_source formats", "loading synthetic", "datasets workers"],
     "program": ["console command misunderstanding", "weights", "run", "train", "report", "bench", "trace", "commands", "explain", "learn", "lint", "gan", "reinforce", "speedrun"],
     "distributed": [
         "os",

@@ -10,6 +10,7 @@
 
 #include "ringgrad/data/datasets/catalog.h"
 #include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/split.h"
 
 namespace ringgrad {
 

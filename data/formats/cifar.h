@@ -8,6 +8,7 @@
 #include <span>
 
 #include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/split.h"
 
 namespace ringgrad {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ringgrad/data/image_dataset.h"
+#include "ringgrad/data/split.h"
 #include "ringgrad/program/run/data_facts.h"
 #include "ringgrad/program/run/own_pictures.h"
 
