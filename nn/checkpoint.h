@@ -24,11 +24,9 @@ struct Checkpoint {
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 Checkpoint load_checkpoint(const std::string& path);
 
-// Returns a network's weights, under the module's own names, and all metadata of the file. The file
-// is either a checkpoint or holds nothing but weights (from save_safetensors(path,
-// net.state_dict()), or PyTorch's). It counts as a checkpoint only if all its names are a
-// checkpoint's, not only those of its model. Throws what load_safetensors() throws.
-//   net.load_state_dict(load_weights(path).tensors);
-SafetensorsFile load_weights(const std::string& path);
+// The names of the model's tensors in the file begin with it.
+inline constexpr const char* kModelPrefix = "model.";
+// Returns true for a name that a checkpoint's tensors may have.
+bool belongs_to_checkpoint(const std::pair<std::string, Tensor>& entry);
 
 }  // namespace ringgrad::nn

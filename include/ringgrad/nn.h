@@ -6,6 +6,7 @@
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/load_weights.h"
 #include "ringgrad/nn/losses.h"
 #include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lbfgs.h"

@@ -12,6 +12,7 @@
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/models/registry.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/load_weights.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/console/json_text.h"

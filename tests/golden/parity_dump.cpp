@@ -16,6 +16,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/load_weights.h"
 #include "ringgrad/tests/golden/golden_operations.h"
 #include "ringgrad/tests/golden/parity.h"
 

@@ -12,6 +12,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/nn/checkpoint.h"
+#include "ringgrad/nn/load_weights.h"
 #include "ringgrad/nn/random_state.h"
 #include "ringgrad/nn/safetensors_header.h"
 #include "ringgrad/tests/catch.h"

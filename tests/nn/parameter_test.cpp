@@ -8,6 +8,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/load_weights.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
