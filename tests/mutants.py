@@ -15,6 +15,8 @@ counts only where it fails twice with the mistake, and passes without it.
 Writes the table in tests/README.md, for seed 1; exit status 1 where fewer than 92 % are
 noticed. Results are kept in BUILD/mutants, so that a run can go on; --survivors tries anew those that no test has noticed,
 after test programs have been built with new tests. Needs a build in which all tests have been made.
+
+One file, because it is one way from a mistake to its row in the table.
 """
 
 import argparse
