@@ -1,5 +1,5 @@
 // ZeRO: ranks that divide the optimizer's state, and their gradients, train bit for bit as ranks
-// that do not. One file, because all cases compare with the same courses of training.
+// that do not. One file, because all cases compare the same ways to train.
 #include "ringgrad/distributed/sharded_optimizer.h"
 
 #include <sys/mman.h>
