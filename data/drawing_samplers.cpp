@@ -78,10 +78,11 @@ std::vector<int64_t> WeightedRandomSampler::indices(const SamplerState& at) cons
     return from_position(std::move(draws), at);
   }
   // Takes the first samples after exponentially distributed waits with these rates (Efraimidis
-  // 2006).
+  // 2006). They are compared by their logarithms, which are finite for every weight above 0.
   std::vector<double> waits;
   for (const double weight : weights_)
-    waits.push_back(weight > 0 ? -std::log1p(-uniform(random)) / weight : INFINITY);
+    waits.push_back(weight > 0 ? std::log(-std::log1p(-uniform(random))) - std::log(weight)
+                               : INFINITY);
   std::vector<int64_t> order(weights_.size());
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(order.begin(), order.begin() + num_samples_, order.end(),

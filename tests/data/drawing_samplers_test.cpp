@@ -54,6 +54,13 @@ TEST_CASE("without replacement no sample comes twice, and heavy ones come first"
   check_counts(firsts, {1 / 8.0, 0, 2 / 8.0, 5 / 8.0});
 }
 
+TEST_CASE("without replacement the lightest sample comes before one without weight", "[quick]") {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const WeightedRandomSampler sampler({0, 1, 0, 5e-324, 0}, 2, false, seed);
+    CHECK(sampler.indices(sampler.state()) == std::vector<int64_t>{1, 3});
+  }
+}
+
 TEST_CASE("an epoch of draws is a function of its seed and number", "[quick]") {
   const ReplacementSampler sampler(1000, 50, 7);
   const auto first = sampler.indices({7, 0, 0});
