@@ -122,8 +122,11 @@ Tensor read_bmp(const PictureFile& file) {
       if (bits <= 8) {
         const uint32_t index =
             bytes[row + bit / 8] >> (8 - bits - bit % 8) & ((uint32_t{1} << bits) - 1);
+        const size_t at = palette + colour * index;
+        CHECK_AS(DataError, at + colour <= start, "image: ", file.path, " has a pixel of colour ",
+                 index, ", which its palette lacks");
         for (size_t c = 0; c < 3; ++c)
-          pixels.push_back(static_cast<uint8_t>(bmp.number(palette + colour * index + 2 - c, 1)));
+          pixels.push_back(static_cast<uint8_t>(bmp.number(at + 2 - c, 1)));
         pixels.push_back(255);
       } else {
         const uint32_t pixel = bmp.number(row + bit / 8, bits / 8);

@@ -400,6 +400,10 @@ TEST_CASE("pictures: half of a file, and one that claims too much, are refused",
           "pixels for a byte");
   refused("BMP", of_bmp + std::string("\1\0\0\0\0\0\0\x80", 8) + bits + std::string(24, '\0'),
           "pixels a side");  // a height of -2^31
+  const std::string eight("\1\0\x08\0", 4);
+  const std::string one("\1\0\0\0", 4);
+  refused("BMP", of_bmp + one + one + eight + std::string(24, '\0') + "\7   ",
+          "a pixel of colour 7, which its palette lacks");  // it has no colour at all
   const auto tag = [](char number, const std::string& value) {
     return std::string{number, 1, 4, 0, 1, 0, 0, 0} + value;
   };
