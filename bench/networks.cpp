@@ -23,6 +23,7 @@
 #include "ringgrad/core/device/parallel.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/kernel_profile.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"

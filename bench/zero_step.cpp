@@ -19,6 +19,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/launch.h"
 #include "ringgrad/models/registry.h"

@@ -5,6 +5,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/init.h"
 #include "ringgrad/nn/random_state.h"

@@ -11,6 +11,7 @@
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/file.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/distributed/job/rank_environment.h"
 #include "ringgrad/distributed/launch.h"

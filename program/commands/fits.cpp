@@ -12,6 +12,7 @@
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/nn/recompute.h"
 #include "ringgrad/program/bench/ddp_workload.h"
 #include "ringgrad/program/console/console.h"

@@ -9,6 +9,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/data/data_loader.h"
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/registry.h"

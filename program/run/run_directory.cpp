@@ -146,7 +146,7 @@ void RunDirectory::check_free() const {
     if (!config.is_object() || !config.contains("recipe")) refuse("config.json");
   } else {
     for (const std::string_view file : kFiles)
-      if (fs::exists(path_ / file)) refuse(file);
+      if (fs::is_regular_file(path_ / file)) refuse(file);
   }
   if (last_epoch() > 0) refuse("metrics.jsonl");
   std::error_code ignored;

@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/kernels/kernel.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/cuda_kernels/runtime/deviations.h"
 
 namespace ringgrad::test::cuda_kernels_test {

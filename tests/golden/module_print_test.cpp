@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"

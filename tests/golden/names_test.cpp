@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/core/sequences.h"
 #include "ringgrad/nn/layers.h"
 #include "ringgrad/tests/catch.h"

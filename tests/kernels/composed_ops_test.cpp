@@ -9,6 +9,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/random.h"
 #include "ringgrad/core/random_tensors.h"
+#include "ringgrad/core/sequences.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 

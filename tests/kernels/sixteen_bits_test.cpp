@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/tests/catch.h"
 
 namespace ringgrad::test::sixteen_bits_test {

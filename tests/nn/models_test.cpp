@@ -8,6 +8,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/core/sequences.h"
 #include "ringgrad/models/convnet.h"
 #include "ringgrad/models/lenet.h"

@@ -8,6 +8,7 @@
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/random.h"
+#include "ringgrad/core/random_tensors.h"
 #include "ringgrad/nn/recurrent.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
