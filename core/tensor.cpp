@@ -89,7 +89,7 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offs
   const Tensor view(storage(), shape, strides, offset, dtype());
   const auto [first, last] = extent(view);
   const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
-  CHECK_AS(ShapeError, shape.numel() == 0 || (offset + first >= 0 && offset + last < elements),
+  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= -offset && last < elements - offset),
            "as_strided: shape ", shape, " with strides ", strides, " from element ", offset,
            " on reaches from element ", offset + first, " to ", offset + last, " of a storage of ",
            elements, ", expected all of them inside");

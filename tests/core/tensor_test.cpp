@@ -178,6 +178,15 @@ TEST_CASE("an undefined tensor says so whatever it is asked for", "[tensor][quic
   require_error<Error>("set_data: the new data is an undefined tensor", [&] { x.set_data(none); });
 }
 
+TEST_CASE("a view beyond its storage is refused, at any offset", "[tensor][quick]") {
+  const Tensor x = zeros({4});
+  for (const int64_t offset : {int64_t{-1}, int64_t{3}, INT64_MIN, INT64_MAX})
+    require_error<ShapeError>("as_strided: shape [2] with strides [1] from element",
+                              [&] { x.as_strided({2}, {1}, offset); });
+  CHECK(x.as_strided({2}, {1}, 2).storage_offset() == 2);
+  CHECK(x.as_strided({2}, {-1}, 1).numel() == 2);
+}
+
 TEST_CASE("in-place writes raise the version that all views share", "[tensor][quick]") {
   const Tensor x = zeros({4});
   const Tensor view = x.as_strided({2}, {1}, 0);
