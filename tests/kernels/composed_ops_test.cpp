@@ -119,6 +119,7 @@ TEST_CASE("sizes whose products do not fit are refused, or wrap into the right p
     pad(zeros({3}), {0, INT64_MAX}, PadMode::Replicate);
   });
   CHECK_THROWS_AS(pad(zeros({3}), {0, int64_t{1} << 61}, PadMode::Replicate), std::length_error);
+  CHECK_THROWS_AS(upsample(zeros({1, 1, 3, 3}), int64_t{1} << 61), std::length_error);
   // 2^63 is 2 more than a multiple of 3.
   CHECK(to_vector<float>(roll(tensor<float>({1, 2, 3}), {INT64_MIN}, {0})) ==
         std::vector<float>{3, 1, 2});

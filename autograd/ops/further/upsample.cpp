@@ -65,6 +65,7 @@ Places places_along(int64_t from, int64_t to, const UpsampleOptions& options) {
   const auto in = static_cast<double>(from);
   const auto out = static_cast<double>(to);
   Places all;
+  all.reserve(to);  // throws at once if so many do not fit into memory
   for (int64_t i = 0; i < to; ++i) {
     if (options.mode == UpsampleMode::Nearest) {
       all.push_back({{i * from / to, 1}});
