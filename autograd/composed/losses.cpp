@@ -36,8 +36,6 @@ Tensor reduced(const Tensor& losses, Reduction reduction, const Tensor& x) {
   return to(y, autocast_loss(x).dtype());
 }
 
-Tensor above_zero(const Tensor& x) { return clamp_min(x, 0); }
-
 // a where the label y is 1, b where it is -1, 0 elsewhere.
 Tensor by_label(const char* name, const Tensor& y, const Tensor& a, const Tensor& b) {
   check_repeats(name, a, y);
@@ -48,7 +46,8 @@ Tensor by_label(const char* name, const Tensor& y, const Tensor& a, const Tensor
 
 Tensor normalize(const Tensor& x, Real p, Int dim, Real eps) {
   check_floating("normalize", x);
-  return div(x, clamp_min(norm(x, p, int{dim}, true), double{eps}));
+  const Tensor wide = to(x, accumulator_dtype(x.dtype()));  // 16 bits would hold eps as 0
+  return to(div(wide, clamp_min(norm(wide, p, int{dim}, true), double{eps})), x.dtype());
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, Int dim, Real eps) {
@@ -89,12 +88,12 @@ Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Re
                            Reduction reduction) {
   const char* const name = "margin_ranking_loss";
   const Tensor order = mul(for_loss(name, y, a), sub(for_loss(name, b, a), for_loss(name, a)));
-  return reduced(above_zero(add(order, double{margin})), reduction, a);
+  return reduced(relu(add(order, double{margin})), reduction, a);
 }
 
 Tensor hinge_embedding_loss(const Tensor& x_, const Tensor& y, Real margin, Reduction reduction) {
   const Tensor x = for_loss("hinge_embedding_loss", x_);
-  const Tensor apart = above_zero(add(neg(x), double{margin}));
+  const Tensor apart = relu(add(neg(x), double{margin}));
   return reduced(by_label("hinge_embedding_loss", y, x, apart), reduction, x_);
 }
 
@@ -107,7 +106,7 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, 
                              Reduction reduction) {
   const char* const name = "cosine_embedding_loss";
   const Tensor alike = cosine_similarity(for_loss(name, a), for_loss(name, b), -1);
-  const Tensor apart = above_zero(sub(alike, double{margin}));
+  const Tensor apart = relu(sub(alike, double{margin}));
   return reduced(by_label(name, y, add(neg(alike), 1), apart), reduction, a);
 }
 
@@ -119,7 +118,7 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
   };
   Tensor apart = distance(anchor, negative);
   if (options.swap) apart = minimum(apart, distance(positive, negative));
-  const Tensor losses = above_zero(add(sub(distance(anchor, positive), apart), options.margin));
+  const Tensor losses = relu(add(sub(distance(anchor, positive), apart), options.margin));
   return reduced(losses, options.reduction, anchor);
 }
 

@@ -138,6 +138,18 @@ TEST_CASE("NaN stays NaN where numbers below a limit are replaced", "[quick]") {
   check(hardshrink(x), {NAN, -1, 0, 1}, {1, 1, 0, 1});
 }
 
+TEST_CASE("normalize takes zeros, and norms beyond 16 bits, in 16 bits, too", "[quick]") {
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    const Tensor none = zeros({2, 3}, {.dtype = dtype});
+    CHECK(to_vector<double>(normalize(none)) == std::vector<double>(6, 0));
+    CHECK(to_vector<double>(cosine_similarity(none, ones_like(none))) == std::vector<double>(2, 0));
+    // The norm is 80,000, beyond float16's largest number.
+    const Tensor large = full({1, 4}, 40000, {.dtype = dtype});
+    CHECK(to_vector<double>(normalize(large)) == std::vector<double>(4, 0.5));
+    CHECK(normalize(large).dtype() == dtype);
+  }
+}
+
 TEST_CASE("randperm refuses a dtype that does not hold all numbers", "[quick]") {
   require_error<DTypeError>("randperm: dtype uint8 cannot hold all numbers below 257",
                             [] { randperm(257, {.dtype = DType::UInt8}); });
