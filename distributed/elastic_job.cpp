@@ -35,7 +35,7 @@ bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
     const auto place = member_.await_generation(timed_out);
     if (!place) return false;
     place_ = *place;
-    forget_failure();
+    own_status().failed_at = 0;  // what was overcome is no failure of this rank
     std::shared_ptr<ProcessGroup> group;
     try {
       group = form_group();

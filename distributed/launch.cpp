@@ -92,9 +92,6 @@ int run_job(const std::function<void()>& main_function, const LaunchOptions& opt
     run_rank(main_function, here, options.group);
     return 0;
   }
-  CHECK(options.dist_url != "auto" || options.num_machines == 1,
-        "launch: dist_url=auto not supported in multi-machine jobs; "
-        "give tcp://host:port of machine 0");
   SupervisorOptions job;
   job.command = own_command();
   job.program = own_program();

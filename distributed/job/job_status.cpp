@@ -80,12 +80,6 @@ void report_failure(const Failure& failure, bool noticed) noexcept {
   own.failed_at = std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
-void forget_failure() noexcept {
-  RankStatus& own = own_status();
-  std::lock_guard lock(text_mutex);
-  own.failed_at = 0;
-}
-
 void report_waiting(const std::string& text) noexcept {
   RankStatus& own = own_status();
   std::lock_guard lock(text_mutex);

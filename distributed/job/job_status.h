@@ -59,8 +59,6 @@ void set_step(int64_t step);
 // Records the first failure of this process; later ones follow from it and are not recorded.
 // `noticed`: it is another rank's.
 void report_failure(const Failure& failure, bool noticed) noexcept;
-// The failure was overcome: this rank goes on in another group.
-void forget_failure() noexcept;
 // Says which rank this one has been waiting for, and for how long. The launcher prints it.
 void report_waiting(const std::string& text) noexcept;
 // Returns true if a launcher has started this process as a rank and knows its failure. The launcher

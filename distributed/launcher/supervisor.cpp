@@ -450,7 +450,7 @@ JobResult supervise(const SupervisorOptions& options) {
   CHECK(!options.elastic || options.num_machines == 1,
         "launch: an elastic job is on one machine, and this one on ", options.num_machines);
   CHECK(options.num_machines == 1 || options.port != 0, "launch: a job on ", options.num_machines,
-        " machines needs an address and a port on which they meet");
+        " machines needs a place where they meet: dist_url tcp://HOST:PORT of machine 0");
   if (networks && options.num_machines > 1) networks->check_reachable(options.host);
   open_standard_streams();
   raise_descriptor_limit();

@@ -458,7 +458,9 @@ TEST_CASE("launch calls the function on every rank", "[launch][quick][threads]")
 
 TEST_CASE("launch refuses what cannot be", "[launch][quick][threads]") {
   const auto nothing = [] {};
-  REQUIRE_THROWS_AS(launch_or_throw(nothing, {.num_processes = 2, .num_machines = 2}), Error);
+  REQUIRE_THROWS_WITH(launch_or_throw(nothing, {.num_processes = 2, .num_machines = 2}),
+                      "launch: a job on 2 machines needs a place where they meet: "
+                      "dist_url tcp://HOST:PORT of machine 0");
   REQUIRE_THROWS_AS(launch_or_throw(nothing, {.num_processes = 2, .dist_url = "udp://x:1"}), Error);
   for (const char* url :
        {"tcp://x:port", "tcp://x:12a", "tcp://x:65535", "tcp://:1", "tcp://::1:29400", "tcp://x:"})
