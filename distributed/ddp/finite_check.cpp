@@ -12,6 +12,7 @@ namespace {
 // / 2 on it means that all were finite.
 constexpr int kPositionBits = 36;
 constexpr int64_t kAllFinite = int64_t{1} << 62;
+constexpr int64_t kMostSteps = (kAllFinite / 2) >> kPositionBits;  // since the origin
 
 }  // namespace
 
@@ -49,12 +50,15 @@ std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, c
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
   if (flat.device().is_cpu()) return;
-  if (!record_)
+  if (!record_) {
     record_ = full({1}, static_cast<double>(kAllFinite),
                    {.dtype = DType::Int64, .device = flat.device()});
+    origin_ = step;
+  }
   int64_t position = range.begin;
   for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
-  const int64_t number = number_of(std::max<int64_t>(step, 0));
+  // After a leap of set_step() the number may be wrong until the next comparison.
+  const int64_t number = std::clamp<int64_t>(number_of(step), -kMostSteps, kMostSteps - 1);
   kernels::find_not_finite(record_, flat, number * (int64_t{1} << kPositionBits) + position);
 }
 
@@ -74,7 +78,11 @@ std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options
   const auto first = std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) {
     return step_of(a) < step_of(b);
   });
-  if (*first >= kAllFinite / 2) return {};
+  if (*first >= kAllFinite / 2) {  // replays have moved it, and would move it below this in time
+    kernels::fill(record_, static_cast<double>(kAllFinite));
+    origin_ = options.step;
+    return {};
+  }
   int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();

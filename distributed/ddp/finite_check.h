@@ -10,7 +10,8 @@
 // first rank, parameter and step.
 //
 // A graph that has recorded the kernel uses the same step number at each replay. So steps are
-// counted from an origin, which is moved before each replay together with the record.
+// counted from an origin, which is moved before each replay together with the record. Each
+// comparison that finds nothing begins anew, with the record and with the origin.
 #pragma once
 
 #include <optional>

@@ -267,6 +267,18 @@ TEST_CASE("nccl: a gradient that is not finite in a replay is named, and a flag 
   }
 }
 
+TEST_CASE("nccl: many replays are no gradient that is not finite", "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  run_nccl(2, {}, [](ProcessGroup& group) {
+    Trainer trainer(group);
+    CapturedStep recorded(group.device(), [&] { trainer.compute(); });
+    for (int64_t step = 0; step < 120; ++step) {
+      trainer.ddp().set_step(step * 500'000);  // as if each stood for so many
+      recorded();
+    }
+  });
+}
+
 TEST_CASE("nccl: a replay brings what was recorded, and refuses anything else",
           "[quick][cuda][threads]") {
   if (!enough_devices(2)) return;
