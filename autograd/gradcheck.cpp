@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/graph.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"

@@ -2,6 +2,7 @@
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"

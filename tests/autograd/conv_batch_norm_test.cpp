@@ -3,6 +3,7 @@
 #include "ringgrad/autograd/conv_batch_norm.h"
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/graph.h"

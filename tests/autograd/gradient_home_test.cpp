@@ -1,6 +1,7 @@
 // Operations may write a gradient directly into its final memory. The numbers must be those of an
 // addition, whatever else adds to the parameter's gradient, reads it, or writes it.
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"

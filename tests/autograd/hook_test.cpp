@@ -189,7 +189,7 @@ TEST_CASE("a hook may register one on another output of the same operation", "[h
         return {cat({dy[0], dy[1]})};
       });
   const Tensor second = parts[1];
-  std::vector<GradHookHandle> handles;
+  std::vector<HookHandle> handles;
   int calls = 0;
   handles.push_back(parts[0].register_hook([&](const Tensor& g) {
     handles.push_back(second.register_hook([&](const Tensor&) {

@@ -3,6 +3,7 @@
 // two, with one rounding less.
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/grad_hooks.h"
 #include "ringgrad/autograd/gradcheck.h"
 #include "ringgrad/autograd/ops.h"

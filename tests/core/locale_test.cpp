@@ -21,6 +21,7 @@
 #include "ringgrad/distributed/transport/transport.h"
 #include "ringgrad/nn/checkpoint.h"
 #include "ringgrad/nn/layers.h"
+#include "ringgrad/nn/random_state.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
 #include "ringgrad/tests/test_util.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ringgrad/autograd/engine.h"
+#include "ringgrad/autograd/grad.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
