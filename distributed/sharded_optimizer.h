@@ -21,8 +21,9 @@ namespace ringgrad {
 // ZeroRedundancyOptimizer). The wrapper and the group must outlive it. All ranks give the same
 // options and parameters, which are the wrapper's, and call step(), state_dict() and
 // load_state_dict() together. A state_dict() holds the whole state, and any number of ranks can go
-// on with it. Throws Error for an optimizer that does not step elements independently (Muon), and
-// if the wrapper has no option `zero`.
+// on with it. zero_grad() is for the gradients of all the wrapper's parameters: where several
+// optimizers share them, call it after the last one's step. Throws Error for an optimizer that does
+// not step elements independently (Muon), and if the wrapper has no option `zero`.
 template <class Base>
 class ShardedOptimizer : public Base {
  public:
