@@ -67,6 +67,8 @@ std::string bytes_of(const Tensor& x) {
 
 void check_against_references(ProcessGroup& ring, ProcessGroup& library, DType dtype, int64_t n) {
   for (const ReduceOp op : kOps) {
+    const bool is_small_integer = dtype == DType::Int32 || dtype == DType::UInt8;
+    if (op == ReduceOp::Average && is_small_integer) continue;  // refused: their sums may wrap
     const std::vector<double> own = exact_values(ring.rank(), n, dtype);
     const Tensor x = on(ring, own, dtype);
     const Tensor y = on(ring, own, dtype);
