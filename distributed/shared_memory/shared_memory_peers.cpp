@@ -298,7 +298,7 @@ void SharedMemoryPeers::compare_control_page(int rank, uint64_t sequence) {
   Frame frame;
   std::memcpy(&frame, words, kFrameBytes);
   if (frame.sequence == sequence && fingerprint(frame) == theirs.fingerprint.load())
-    check_in_step(ranks_.position().frame, rank_, frame, rank);
+    ranks_.compare(frame, rank);
 }
 
 void SharedMemoryPeers::check_entered() {

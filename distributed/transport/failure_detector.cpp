@@ -111,20 +111,26 @@ void FailureDetector::answer(ControlMessage message, int rank) {
 void FailureDetector::hear(const ControlMessage& position, int rank) {
   const size_t end = position.text.find('\n', kFrameBytes);
   if (end == std::string::npos) return;
-  Peer& peer = peers_[rank];
+  Frame theirs;
   try {
-    const Frame theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
-    peer.misses = position.text.substr(kFrameBytes, end - kFrameBytes);
-    peer.missed = false;
-    peer.position = position.text.substr(end + 1);
-    peer.entered = theirs.sequence;
-    if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0)
-      check_in_step(position_.frame, rank_, theirs, rank);
-  } catch (const OutOfStepError& error) {
-    fail({FailureKind::OutOfStep, error.what()});
+    theirs = decode(std::as_bytes(std::span(position.text)).first<kFrameBytes>());
   } catch (const DistributedError& error) {
     fail({FailureKind::Died,
           str("the position of rank ", rank, " reached rank ", rank_, " as a ", error.what())});
+  }
+  Peer& peer = peers_[rank];
+  peer.misses = position.text.substr(kFrameBytes, end - kFrameBytes);
+  peer.missed = false;
+  peer.position = position.text.substr(end + 1);
+  peer.entered = theirs.sequence;
+  if (theirs.sequence == position_.frame.sequence && theirs.sequence > 0) compare(theirs, rank);
+}
+
+void FailureDetector::compare(const Frame& theirs, int rank) {
+  try {
+    check_in_step(position_.frame, rank_, theirs, rank);
+  } catch (const OutOfStepError& error) {
+    fail({FailureKind::OutOfStep, error.what()});
   }
 }
 

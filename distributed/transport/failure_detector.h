@@ -73,6 +73,9 @@ class FailureDetector {
   // Handles the end of the data stream to `rank`. Throws the reason that the control connections
   // give, or else the end itself.
   [[noreturn]] void fail_because_broken(int rank, const std::string& how);
+  // Throws OutOfStepError unless this rank's frame agrees with `rank`'s frame of the same
+  // collective.
+  void compare(const Frame& theirs, int rank);
 
   // These are called when nothing has moved for long. Sleep waits at most so many milliseconds, and
   // attends.
