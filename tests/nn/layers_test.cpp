@@ -110,6 +110,16 @@ TEST_CASE("ConvTranspose2d passes every option on", "[quick]") {
                                     {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
 }
 
+TEST_CASE("output padding of a stride and more adds rows of nothing", "[quick]") {
+  const Tensor x = randn({1, 2, 3, 4});
+  const Tensor w = randn({2, 3, 3, 2});
+  const Tensor least = conv_transpose2d(x, w, {}, {.stride = 2, .dilation = 6});
+  const Tensor y = conv_transpose2d(x, w, {}, {.stride = 2, .output_padding = 5, .dilation = 6});
+  REQUIRE(y.shape() == Shape{1, 3, least.size(2) + 5, least.size(3) + 5});
+  require_close(slice(slice(y, 2, 0, -5), 3, 0, -5), least);
+  REQUIRE(sum(abs(y)).item<float>() == Approx(sum(abs(least)).item<float>()));
+}
+
 TEST_CASE("BatchNorm2d in training and in evaluation", "[quick]") {
   nn::BatchNorm2d bn(2, {.eps = 0, .momentum = 0.5});
   REQUIRE(names(bn) ==

@@ -102,4 +102,10 @@ TEST_CASE("packed sequences with too few indices are refused", "[nn][quick]") {
                             [&] { (void)nn::pad_packed_sequence(packed); });
 }
 
+TEST_CASE("sequences of numbers are padded, too", "[quick]") {
+  const Tensor y = nn::pad_sequence({tensor<float>({1, 2, 3}), tensor<float>({4})}, true, -1);
+  CHECK(y.shape() == Shape{2, 3});
+  CHECK(to_vector<float>(y) == std::vector<float>{1, 2, 3, 4, -1, -1});
+}
+
 }  // namespace ringgrad::test::packed_sequence_test
