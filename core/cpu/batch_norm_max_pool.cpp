@@ -14,8 +14,7 @@ namespace {
 template <class T>
 struct BlockedChannels {
   using Value = conv::Vector;
-  using Places =
-      int32_t __attribute__((vector_size(conv::kLanes * sizeof(int32_t)), may_alias, aligned(4)));
+  using Places = conv::UnalignedIntegers;
   static constexpr int64_t kTogether = conv::kLanes;
   static constexpr int64_t kStep = kChannelBlock;
   static Value load(const T* from) { return conv::load(from); }

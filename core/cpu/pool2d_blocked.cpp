@@ -12,8 +12,7 @@ namespace cpu {
 namespace {
 
 using conv::kLanes, conv::Vector, conv::load, conv::store;
-using Integers =
-    int32_t __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias, aligned(4)));
+using Integers = conv::UnalignedIntegers;
 
 // The rows or columns of the image that output i of an axis reads.
 struct Range {

@@ -43,8 +43,12 @@ inline constexpr int kRegisters = 16;
 #endif
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
-using UnalignedVector =
-    float __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4)));
+// The attributes stand before the `=`, because clang ignores aligned(4) after a type.
+using UnalignedVector __attribute__((vector_size(kLanes * sizeof(float)), may_alias, aligned(4))) =
+    float;
+static_assert(alignof(UnalignedVector) == 4);
+using UnalignedIntegers
+    __attribute__((vector_size(kLanes * sizeof(int32_t)), may_alias, aligned(4))) = int32_t;
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
 
 // Loops over the registers of a tile must be unrolled before register allocation.
@@ -91,8 +95,8 @@ inline Vector keep_lanes(uint32_t bits, Vector v) {
 
 // bfloat16 images are widened on load and rounded on store (to nearest, ties to even; NaN stays
 // NaN).
-using Halves =
-    uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2)));
+using Halves __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias, aligned(2))) =
+    uint16_t;
 using TwoHalves = uint16_t __attribute__((vector_size(2 * kLanes * sizeof(uint16_t)), may_alias));
 // Intrinsics are used because g++ 12 would widen each half of a register alone. They have a mask,
 // because g++ warns of the undefined value in those without.
