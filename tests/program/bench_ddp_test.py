@@ -224,7 +224,7 @@ class BenchDdp(ProgramCase):
         self.assertEqual(undated(self.read_page(run / "report.html")), undated(page))
         self.assertIn("report  runs/0001-bench-ddp-lenet/report.html", drawn.stdout)
         (run / "results.json").write_text('{"rows": [{}], "advice": {}, "model": "lenet", "batch": 8, "ranks": 2}')
-        self.assertIn("results.json lacks", self.run_program("report", "1", code=4).stderr)
+        self.assertIn("lacks what is to be drawn", self.run_program("report", "1", code=4).stderr)
         (run / "results.json").unlink()
         said = json.loads(self.run_program("report", str(run), "--out", "measured.html", "--json").stdout)
         self.assertEqual((said["file"], said["runs"][0]["command"]), ("measured.html", "bench ddp"))
