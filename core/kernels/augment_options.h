@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "ringgrad/core/base/number.h"
+
 namespace ringgrad {
 
 struct AugmentOptions {
@@ -19,7 +21,7 @@ struct AugmentOptions {
   uint64_t seed = 0;
 
   // Returns true if an image may change.
-  bool any() const { return crop_padding > 0 || flip || cutout > 0; }
+  RINGGRAD_HOST_DEVICE bool any() const { return crop_padding > 0 || flip || cutout > 0; }
 };
 
 }  // namespace ringgrad
