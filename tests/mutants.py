@@ -82,7 +82,7 @@ EQUIVALENT = {
     ("distributed/rendezvous/connect.cpp", "uint64_t machine = 0", "0 → 1"): "no mistake: a machine's number takes its place before it is read",
     ("core/cpu/augment_images.cpp", "images.is_contiguous() && index.is_contiguous() && y.dim() == 4", "&& → ||"): "an ASSERT, which no caller breaks",
     ("core/cpu/cross_entropy.cpp", "cost * x.shape()[1]", "* → /"): "how rows are divided among threads: the same sums",
-    ("core/cpu/machine_peak.cpp", "(kUnits / 2 + unit) * kUnit", "* → /"): "the numbers are read for the time that it takes",
+    ("core/cpu/machine_peak.cpp", "kUnit * sizeof(float)", "* → /"): "the numbers are read for the time that it takes",
     ("core/cpu/reduce.cpp", "count > 0 ? loops[count - 1]", "0 → 1"): "one index at a time: slower, the same sums",
     ("distributed/transport/transport.cpp", "(ranks_here_ + cores - 1) / cores", "+ → -"): "how long waits spin before they sleep: only a time would tell",
     ("autograd/ops/further/conv_batch_norm.cpp", "size.h * size.w < 2", "< → <="): "two numbers in a channel: two nodes or one, with the same results",
