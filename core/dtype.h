@@ -143,11 +143,4 @@ decltype(auto) visit_dtype(const char* operation, DType dtype, Body&& body) {
   }
 }
 
-// Does the same for every dtype except bool.
-template <class Body>
-decltype(auto) visit_number(const char* operation, DType dtype, Body&& body) {
-  if (dtype == DType::Bool) throw_unsupported_dtype(operation, dtype, "a number");
-  return visit_dtype(operation, dtype, std::forward<Body>(body));
-}
-
 }  // namespace ringgrad

@@ -27,12 +27,6 @@ void fill(const Tensor& x, Scalar value) {
   kernels::copy(x, one.as_strided(x.shape(), {0, 0, 0, 0}, 0));
 }
 
-void check_defined(const char* operation, const char* what, const Tensor& x) {
-  CHECK(x.defined(), operation, ": the ", what,
-        " is an undefined tensor, expected one with elements; a gradient is ",
-        "undefined until backward() has reached its leaf");
-}
-
 // Returns true if `a` and `b` share memory, unless each element lies exactly where its counterpart
 // lies.
 bool overlap_partly(const Tensor& a, const Tensor& b) {
@@ -45,15 +39,7 @@ bool overlap_partly(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor empty(const Shape& shape, TensorOptions options) {
-  // The number of bytes must fit into its type. Otherwise a hostile or mistaken shape would become
-  // a small allocation instead of an error.
-  int64_t elements = 1;
-  for (int64_t size : shape) {
-    CHECK_AS(ShapeError, size >= 0, "empty: shape ", shape, " has a negative size");
-    CHECK_AS(ShapeError,
-             !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
-             "empty: shape ", shape, " has too many elements");
-  }
+  const int64_t elements = count_elements("empty", shape);
   const auto& [dtype, device, layout] = options;
   if (layout == Layout::Strided)
     return allocate(shape, contiguous_strides(shape), elements, dtype, device);
@@ -67,13 +53,13 @@ Tensor empty(const Shape& shape, TensorOptions options) {
 }
 
 Tensor empty_like(const Tensor& x, DType dtype) {
-  check_defined("empty_like", "model", x);
+  check_defined("empty_like", x, "the model");
   if (x.is_channel_blocked() || x.is_contiguous() || x.flat_numel() == 0)
     return empty(x.shape(), {dtype, x.device(), x.layout()});
   return allocate(x.shape(), x.strides(), x.numel(), dtype, x.device());
 }
 Tensor empty_like(const Tensor& x) {
-  check_defined("empty_like", "model", x);
+  check_defined("empty_like", x, "the model");
   return empty_like(x, x.dtype());
 }
 
@@ -88,7 +74,7 @@ Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, o
 Tensor scalar(Scalar value, TensorOptions options) { return full({}, value, options); }
 
 static Tensor full_like(const char* operation, const Tensor& x, Scalar value) {
-  check_defined(operation, "model", x);
+  check_defined(operation, x, "the model");
   check_holds(operation, x.dtype(), value);
   Tensor y = empty_like(x);
   fill(y, value);
@@ -124,7 +110,7 @@ static void check_range(const Tensor& x) {
 
 template <class T>
 std::vector<T> to_vector(const Tensor& x) {
-  check_defined("to_vector", "source", x);
+  check_defined("to_vector", x, "the source");
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
     if (x.dtype() != dtype_of<T>) check_range<T>(copy_of(x, {.dtype = x.dtype()}));
   Tensor host = empty(x.shape(), {.dtype = dtype_of<T>});
@@ -156,15 +142,15 @@ INSTANTIATE(bfloat16)
 #undef INSTANTIATE
 
 void fill_(const Tensor& x, Scalar value) {
-  check_defined("fill_", "destination", x);
+  check_defined("fill_", x, "the destination");
   check_holds("fill_", x.dtype(), value);
   begin_write("fill_", x);
   fill(x, value);
 }
 
 void copy_(const Tensor& destination, const Tensor& source) {
-  check_defined("copy_", "destination", destination);
-  check_defined("copy_", "source", source);
+  check_defined("copy_", destination, "the destination");
+  check_defined("copy_", source, "the source");
   CHECK_AS(ShapeError, destination.shape() == source.shape(), "copy_: the destination has shape ",
            destination.shape(), ", the source ", source.shape(), ", expected equal shapes");
   CHECK(!overlap_partly(destination, source), "copy_: the source and the destination of shape ",

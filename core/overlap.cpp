@@ -46,12 +46,14 @@ bool is_nested(const Tensor& x) {
 
 Extent extent(const Tensor& x) {
   if (x.is_channel_blocked()) return {0, x.flat_numel() - 1};
-  Extent e;
+  double first = 0;
+  double last = 0;
   for (int d = 0; d < x.dim(); ++d) {
-    const int64_t way = (x.size(d) - 1) * x.stride(d);
-    (way < 0 ? e.first : e.last) += way;
+    const double way = (x.size(d) - 1.0) * x.stride(d);
+    (way < 0 ? first : last) += way;
   }
-  return e;
+  const auto place = [](double p) { return static_cast<int64_t>(std::clamp(p, -0x1p62, 0x1p62)); };
+  return {place(first), place(last)};
 }
 
 bool has_internal_overlap(const Tensor& x) {

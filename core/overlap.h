@@ -7,7 +7,8 @@
 namespace ringgrad {
 
 // The first and the last place of a tensor's elements, counted in elements from x[0, 0, …]. Strides
-// may be negative, and a channel-blocked tensor's padding counts.
+// may be negative, and a channel-blocked tensor's padding counts. What lies beyond any storage
+// becomes 2^62: as_strided() asks about mistaken strides, too, and their products would wrap.
 struct Extent {
   int64_t first = 0;
   int64_t last = 0;

@@ -3,7 +3,6 @@
 // beyond 2^53.
 #pragma once
 
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <iosfwd>
@@ -33,7 +32,6 @@ class Scalar {
   constexpr Scalar(Only<T> value) : Scalar(static_cast<T>(value)) {}
 
   constexpr bool is_integer() const { return is_integer_; }
-  bool is_whole() const { return is_integer_ || real_ == std::trunc(real_); }
 
   // Converts the number to T, which may round it or drop its fraction. number() defines the result
   // beyond T's range.
@@ -61,8 +59,5 @@ class Scalar {
 bool holds(DType dtype, Scalar number);
 // Throws DTypeError in the name of `operation` unless the dtype holds the number.
 void check_holds(const char* operation, DType dtype, Scalar number);
-// Returns true if the number becomes an element without wrapping. Comparisons need this, because a
-// wrapped number is another number.
-bool holds_exactly(DType dtype, Scalar number);
 
 }  // namespace ringgrad

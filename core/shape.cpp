@@ -24,6 +24,17 @@ int64_t Shape::numel() const {
   return n;
 }
 
+int64_t count_elements(const char* operation, const Shape& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    CHECK_AS(ShapeError, size >= 0, operation, ": shape ", shape, " has a negative size");
+    CHECK_AS(ShapeError,
+             !__builtin_mul_overflow(elements, size, &elements) && elements < (int64_t{1} << 56),
+             operation, ": shape ", shape, " has too many elements");
+  }
+  return elements;
+}
+
 void Shape::push_back(int64_t size) { insert(dim_, size); }
 
 void Shape::insert(int d, int64_t size) {

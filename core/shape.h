@@ -59,6 +59,10 @@ struct Dims : std::vector<int> {
   Dims(const std::vector<int>& dims) : vector(dims) {}
 };
 
+// Returns the number of elements, which a mistaken or hostile shape makes wrap in numel(). Throws
+// ShapeError in the name of `operation` if a size is negative or they are 2^56 or more.
+int64_t count_elements(const char* operation, const Shape& shape);
+
 Strides contiguous_strides(const Shape& shape);    // row-major: the last dimension has stride 1
 Strides channels_last_strides(const Shape& nchw);  // for a 4-D NCHW shape stored as NHWC
 

@@ -89,17 +89,19 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offs
   const Tensor view(storage(), shape, strides, offset, dtype());
   const auto [first, last] = extent(view);
   const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
-  CHECK_AS(ShapeError, shape.numel() == 0 || (first >= -offset && last < elements - offset),
+  CHECK_AS(ShapeError,
+           strides.dim() == shape.dim() &&
+               (count_elements("as_strided", shape) == 0 ||
+                (offset >= 0 && first >= -offset && last < elements - offset)),
            "as_strided: shape ", shape, " with strides ", strides, " from element ", offset,
-           " on reaches from element ", offset + first, " to ", offset + last, " of a storage of ",
-           elements, ", expected all of them inside");
+           " on, in a storage of ", elements,
+           " elements, expected a stride for each size and all elements inside");
   return view;
 }
 
 void Tensor::set_data(const Tensor& other) const {
   impl("set_data");
-  CHECK(other.defined(),
-        "set_data: the new data is an undefined tensor, expected one with elements");
+  check_defined("set_data", other, "the new data");
   CHECK_AS(ShapeError, other.shape() == shape(), "set_data: the new data has shape ", other.shape(),
            ", the tensor has ", shape(), ", expected equal shapes");
   const Tensor grad = this->grad();
@@ -131,9 +133,14 @@ void Tensor::throw_wrong_dtype(DType wanted) const {
       str("data: the tensor has dtype ", dtype(), ", and its elements were asked for as ", wanted));
 }
 
+void check_defined(const char* operation, const Tensor& x, const char* what) {
+  CHECK(x.defined(), operation, ": ", what,
+        " is an undefined tensor, expected one with elements; a gradient is undefined until "
+        "backward() has reached its leaf");
+}
+
 void begin_write(const char* operation, const Tensor& x) {
-  CHECK(x.defined(), operation,
-        ": the destination is an undefined tensor, expected one to write to");
+  check_defined(operation, x, "the destination");
   CHECK(!has_internal_overlap(x), operation, ": the destination has shape ", x.shape(),
         " and strides ", x.strides(),
         ", so that several elements lie in one place; expected a place for each: "

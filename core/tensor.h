@@ -408,6 +408,9 @@ class Mask : public Tensor {
 // compare them.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
+// Throws Error in the name of `operation` if x, which is `what` to it, is undefined.
+void check_defined(const char* operation, const Tensor& x, const char* what = "an argument");
+
 // Prints the elements, abbreviated if there are more than 1000, and then [2, 3] float32 cpu:0.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 

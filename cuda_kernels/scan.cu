@@ -6,6 +6,7 @@
 // extra memory. A topk of some thousand classes is fast; a sort of millions is not.
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

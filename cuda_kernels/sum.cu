@@ -14,6 +14,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 #include "ringgrad/cuda_kernels/common/reduce.cuh"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 

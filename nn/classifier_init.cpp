@@ -20,7 +20,7 @@ double kaiming_std(const Tensor& weight, const KaimingOptions& options) {
 }  // namespace
 
 Fans fans(const Tensor& weight) {
-  CHECK(weight.defined(), "init: the weight is an undefined tensor, expected one with elements");
+  check_defined("init", weight, "the weight");
   CHECK_AS(ShapeError, weight.dim() >= 2, "init: the weight has shape ", weight.shape(),
            ", expected at least two dimensions");
   int64_t field = 1;  // the receptive field

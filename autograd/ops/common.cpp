@@ -5,10 +5,6 @@
 
 namespace ringgrad {
 
-void check_defined(const char* operation, const Tensor& x) {
-  CHECK(x.defined(), operation, ": an argument is an undefined tensor, expected one with elements");
-}
-
 void check_floating(const char* operation, const Tensor& x) {
   check_defined(operation, x);
   if (!is_floating(x.dtype())) throw_unsupported_dtype(operation, x.dtype(), "a floating dtype");

@@ -12,7 +12,6 @@
 
 namespace ringgrad {
 
-void check_defined(const char* operation, const Tensor& x);
 void check_floating(const char* operation, const Tensor& x);  // also checks that x is defined
 void check_dim(const char* operation, const char* argument, const Tensor& x, int dim);
 // Checks that both are defined and have one dtype and device. Throws DTypeError or DeviceError that

@@ -7,6 +7,7 @@
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 
 namespace ringgrad::cpu {
 namespace {

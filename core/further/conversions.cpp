@@ -1,6 +1,9 @@
 // Conversions and comparisons of numbers that kernels and operations outside the book need.
+#include <cmath>
+
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 
 namespace ringgrad {
 
@@ -14,10 +17,14 @@ bool Scalar::is_less(Scalar other) const {
   return wide(*this) < wide(other);
 }
 
+bool is_whole(Scalar number) {
+  return number.is_integer() || number.to<double>() == std::trunc(number.to<double>());
+}
+
 bool holds_exactly(DType dtype, Scalar number) {
   const auto value = number.to<double>();
   if (dtype == DType::Bool) return value == 0 || value == 1;
-  return holds(dtype, number) && (is_floating(dtype) || number.is_whole()) &&
+  return holds(dtype, number) && (is_floating(dtype) || is_whole(number)) &&
          (dtype != DType::UInt8 || value >= 0);
 }
 

@@ -2,6 +2,7 @@
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 #include "ringgrad/core/random.h"
 
 namespace ringgrad {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ringgrad/core/base/number.h"
+#include "ringgrad/core/kernels/numbers.h"
 #include "ringgrad/core/tensor.h"
 
 namespace ringgrad {

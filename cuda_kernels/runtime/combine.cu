@@ -4,6 +4,7 @@
 #include "ringgrad/cuda_kernels/runtime/combine.h"
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/kernels/numbers.h"
 #include "ringgrad/cuda_kernels/common/strided_index.cuh"
 #include "ringgrad/cuda_kernels/launch.h"
 

@@ -53,7 +53,7 @@ GradScaler::GradScaler(Device device, GradScalerOptions options)
 }
 
 Tensor GradScaler::scale(const Tensor& loss) const {
-  CHECK(loss.defined(), "GradScaler: the loss is an undefined tensor, expected one with elements");
+  check_defined("GradScaler", loss, "the loss");
   const DType wide = accumulator_dtype(loss.dtype());
   return mul(to(loss, wide), to(scale_, wide));
 }

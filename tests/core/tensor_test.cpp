@@ -183,6 +183,17 @@ TEST_CASE("a view beyond its storage is refused, at any offset", "[tensor][quick
   for (const int64_t offset : {int64_t{-1}, int64_t{3}, INT64_MIN, INT64_MAX})
     require_error<ShapeError>("as_strided: shape [2] with strides [1] from element",
                               [&] { x.as_strided({2}, {1}, offset); });
+  const auto refuses = [&](const Shape& shape, const Strides& strides, const char* why) {
+    require_error<ShapeError>(why, [&] { x.as_strided(shape, strides, 0); });
+  };
+  const char* outside = "expected a stride for each size and all elements inside";
+  refuses({5}, {INT64_MAX / 2 + 1}, outside);  // the last element's place is 2^64
+  refuses({2}, {INT64_MIN}, outside);
+  refuses({2, 2}, {1}, outside);
+  refuses({INT64_MAX, INT64_MAX}, {1, 1}, "too many elements");
+  refuses({int64_t{1} << 32, int64_t{1} << 32}, {0, 0}, "too many elements");  // 2^64 in one place
+  refuses({-1, -1}, {1, 1}, "negative size");
+  CHECK(x.as_strided({0, 4}, {INT64_MAX, INT64_MAX}, 0).numel() == 0);
   CHECK(x.as_strided({2}, {1}, 2).storage_offset() == 2);
   CHECK(x.as_strided({2}, {-1}, 1).numel() == 2);
 }

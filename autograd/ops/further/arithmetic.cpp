@@ -6,6 +6,7 @@
 #include "ringgrad/autograd/ops/further/image_memory.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/numbers.h"
 
 namespace ringgrad {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // Throws for an integer tensor with a fractional number, whose result would be truncated.
 void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_defined(operation, x);
-  CHECK_AS(DTypeError, is_floating(x.dtype()) || c.is_whole(), operation, ": the tensor is ",
+  CHECK_AS(DTypeError, is_floating(x.dtype()) || is_whole(c), operation, ": the tensor is ",
            x.dtype(), " and the number ", c,
            ", expected a whole number; convert the tensor with to(x, DType::Float32)");
   check_holds(operation, x.dtype(), c);

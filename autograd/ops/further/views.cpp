@@ -71,7 +71,6 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
   const int added = shape.dim() - x.dim();
   CHECK_AS(ShapeError, added >= 0, "expand: shape ", wanted,
            " has fewer dimensions than the tensor's ", x.shape());
-  int64_t elements = 1;
   for (int d = 0; d < shape.dim(); ++d) {
     if (shape[d] == -1 && d >= added) shape[d] = x.shape()[d - added];
     CHECK_AS(ShapeError,
@@ -79,9 +78,8 @@ Tensor expand(const Tensor& x_, const Shape& wanted) {
                  (d < added || x.shape()[d - added] == 1 || x.shape()[d - added] == shape[d]),
              "expand: a tensor of shape ", x.shape(), " cannot be repeated to ", wanted,
              ": only dimensions of size 1 and new ones in front are repeated");
-    CHECK_AS(ShapeError, !__builtin_mul_overflow(elements, shape[d], &elements), "expand: shape ",
-             wanted, " has too many elements");
   }
+  count_elements("expand", shape);
   // detach() makes a separate tensor even if the shape does not change
   return differentiable(
       "expand", {x}, broadcast_view(x, shape).detach(),
