@@ -118,14 +118,15 @@ inline float fast_tanh(float x) {
 // Φ(-t) = e^(-t²/2) p(q) / (t + k) for t = |x| and q = (t - k) / (t + k). Without the exponential
 // it is a function that changes little from 0 to infinity, and q maps that range to [-1, 1)
 // (Shepherd & Laframboise 1981, for erfc). p is fitted for the least relative error, 8e-8, with k =
-// 3.5. 10 times as fast as std::erf and std::exp with AVX2.
+// 3.5. 14 times as fast as std::erf and std::exp with AVX2.
 inline Normal<float> fast_normal(float x) {
   constexpr float k = 3.5f;
   const float t = std::abs(x);
-  const float near = t > 20 ? 20 : t;  // Φ(-20) is 0
+  const float near = t > 13.27f ? 13.27f : t;  // there n is -127, so that 2^n, and with it Φ, is 0
   const float inverse = 1 / (near + k);
-  const float q = (near - k) * inverse;
-  const float power = fast_exp(-t * t / 2);
+  const float q = 1 - 2 * k * inverse;
+  const auto [n, r] = reduced(near * near * -0.5f);
+  const float power = (expm1_near_0(r) + 1) * power_of_two(n);
   float p = 1.10688612e-4f;
   p = p * q + 4.21896897e-4f;
   p = p * q - 4.94943059e-4f;
