@@ -1,4 +1,6 @@
 // The largest and the smallest element along one dimension and their positions, on the CPU.
+#include <limits>
+
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/cpu/blocking.h"
 #include "ringgrad/core/cpu/workspace.h"
@@ -15,11 +17,21 @@ auto beats(V v, V best) {
   return (kMax ? v > best : v < best) | ((v != v) & (best == best));
 }
 
-// Returns the best of x [n], contiguous, with one comparison per lane. Carrying the position along
-// would double the work.
+// Returns the best of x [n], contiguous, or NaN if there is one. Carrying the position along would
+// double the work, and asking beats() the half: the largest is one instruction, and so is whether
+// one of the numbers is NaN.
 template <bool kMax, class T, class A = Accumulator<T>>
 A best_value(const T* x, int64_t n) {
-  const auto better = [](auto best, auto v) { return beats<kMax>(v, best) ? v : best; };
+  using Lanes = Register<std::conditional_t<std::is_floating_point_v<A>, A, float>>;
+  decltype(Lanes() != Lanes()) nan_lanes = {};
+  bool is_nan = false;
+  const auto better = [&](auto best, auto v) {
+    if constexpr (std::is_same_v<decltype(v), A>)
+      is_nan |= v != v;
+    else
+      nan_lanes |= v != v;
+    return (kMax ? v > best : v < best) ? v : best;
+  };
   const auto term = [x](auto i) { return at<A>(x, i); };
   int64_t i = 0;
   constexpr int kMany = 4 * kCompareLanes;  // so that no comparison waits for another
@@ -27,7 +39,9 @@ A best_value(const T* x, int64_t n) {
            : n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, better)
                                 : term(i);
   for (; i < n; ++i) best = better(best, term(i));
-  return best;
+  for (size_t lane = 0; lane < sizeof(Lanes) / sizeof(nan_lanes[0]); ++lane)
+    is_nan |= nan_lanes[lane] != 0;
+  return is_nan ? std::numeric_limits<A>::quiet_NaN() : best;
 }
 
 // Returns the first position of the best: it is in the first piece whose best is as good. That
