@@ -118,6 +118,9 @@ int compare(const CompareOptions& options) {
                               {"difference_us", change * 1e6}};
   }
   const double speedup = all_a / all_b;
+  CHECK_AS(DataError, std::isfinite(speedup), "compare: an image takes ", all_a, " s in ", a.path,
+           " and ", all_b, " s in ", b.path,
+           ", expected times that can be compared; are the files damaged?");
   const bool differ = std::abs(speedup - 1) > kNoise;
 
   sentence("A  {}: {}", a.path, judge(a).name);
@@ -169,7 +172,7 @@ int compare(const CompareOptions& options) {
   print_json({{"a", a.path},
               {"b", b.path},
               {"images_per_second", {a.images_per_second(), b.images_per_second()}},
-              {"test_accuracy", {a.accuracy(), b.accuracy()}},
+              {"test_accuracy", {a.accuracy_or_null(), b.accuracy_or_null()}},
               {"speedup", speedup},
               {"differ", differ},
               {"phase", phase},

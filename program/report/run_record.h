@@ -85,6 +85,10 @@ struct RunRecord {
   // the last one's. REQUIRES: there is an epoch.
   const EpochLine& kept() const;
   double accuracy() const { return epochs.empty() ? 0 : kept().test_accuracy; }
+  // The same for --json: null before an epoch has ended.
+  nlohmann::json accuracy_or_null() const {
+    return epochs.empty() ? nullptr : nlohmann::json(accuracy());
+  }
   double images_per_second() const;
   double train_seconds() const;
   int64_t last_step() const;  // that a line or the checkpoint tells of

@@ -155,7 +155,7 @@ int runs(const RunsOptions& options) {
                       {"data", run.recipe.data},
                       {"ranks", run.ranks},
                       {"epochs", done},
-                      {"test_accuracy", run.accuracy()},
+                      {"test_accuracy", run.accuracy_or_null()},
                       {"images_per_second", run.images_per_second()},
                       {"seconds", run.train_seconds()},
                       {"differs", peculiar[i]},

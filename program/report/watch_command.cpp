@@ -194,7 +194,7 @@ int watch(const WatchOptions& options) {
               {"state", words_of(run.state)},
               {"epochs", run.epochs_done()},
               {"step", run.last_step()},
-              {"test_accuracy", run.accuracy()},
+              {"test_accuracy", run.accuracy_or_null()},
               {"verdict", to_json(verdict)}});
   return interrupted() ? 128 + interrupted() : kOk;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 
@@ -58,6 +59,7 @@ EventFile::EventFile(const std::filesystem::path& directory)
     : file_(directory / fmt::format("events.out.tfevents.{:010}.{}.{}", static_cast<int64_t>(now()),
                                     host(), getpid())),
       out_(file_, std::ios::binary | std::ios::app) {
+  check_written();
   write(event(field(3, "brain.Event:2")));  // Event.file_version, with which every such file begins
 }
 
@@ -70,10 +72,15 @@ void EventFile::add(int64_t step, const std::vector<std::pair<std::string, doubl
   write(event(tag(2, Varint) + varint(static_cast<uint64_t>(step)) + field(5, summary)));
 }
 
+void EventFile::check_written() const {
+  CHECK_AS(IoError, out_.good(), "train: cannot write ", file_.string(), ": ",
+           std::strerror(errno));
+}
+
 void EventFile::write(const std::string& event) {
   const std::string length = bytes_of<uint64_t>(event.size());
   out_ << length << masked_crc(length) << event << masked_crc(event) << std::flush;
-  CHECK_AS(IoError, out_.good(), "train: cannot write ", file_.string(), "; is the disk full?");
+  check_written();
 }
 
 }  // namespace ringgrad::program

@@ -25,6 +25,7 @@ class EventFile {
 
  private:
   void write(const std::string& event);
+  void check_written() const;  // throws IoError
 
   std::filesystem::path file_;
   std::ofstream out_;

@@ -161,6 +161,8 @@ class Files(ProgramCase):
                 self.assertEqual(after, {key: before[key] for key in after})
         (run / "metrics.jsonl").write_text(json.dumps({**line, "epoch": 0}) + "\n")
         self.assertIn("ended", self.on_a_terminal("watch", "1"))
+        self.assertIsNone(told()["test_accuracy"])  # no epoch has ended
+        self.assertIsNone(json.loads(self.run_program("watch", "1", "--json").stdout)["test_accuracy"])
 
     # ---- pictures ------------------------------------------------------------------------------------------------
 
