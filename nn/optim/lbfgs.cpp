@@ -110,11 +110,13 @@ void LBFGS::turn(const Tensor& gradient) {
 
 // Finds a point at which the loss has fallen by at least c1 of what its initial slope predicts, and
 // the slope's magnitude to c2 of the initial one. It first finds a bracket that contains such a
-// point, and then shrinks it. Evaluates at most `most` points.
+// point, and then shrinks it. Evaluates at most `most` + 1 points.
 LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const Point& start,
                                  double t, int most) const {
   constexpr double c1 = 1e-4;
   constexpr double c2 = 0.9;
+  constexpr double smallest_bracket =
+      1e-9;  // as in PyTorch, where tolerance_change is no part of it
   const double reach = largest(direction_);
   const auto too_high = [&](const Point& p) {
     return p.loss > start.loss + c1 * p.t * start.slope;
@@ -140,7 +142,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const
   for (; looks < most; ++looks) {
     const double left = std::min(low.t, high.t);
     const double right = std::max(low.t, high.t);
-    if ((right - left) * reach < options_.tolerance_change) break;
+    if ((right - left) * reach < smallest_bracket) break;
     // The points are passed in the order of PyTorch's bracket, which gives the same curve.
     double next =
         cubic_minimum(low.t, low.loss, low.slope, high.t, high.loss, high.slope, left, right);
@@ -171,7 +173,7 @@ double LBFGS::step(const std::function<Tensor()>& closure) {
   int evaluations = 1;
   Point here{0, first_loss, gradient(), 0};
   if (largest(here.gradient) <= options_.tolerance_grad) return first_loss;
-  for (int i = 1; i <= options_.max_iter; ++i) {
+  for (int i = 1;; ++i) {
     const bool is_first = !previous_gradient_;
     turn(here.gradient);
     previous_gradient_ = here.gradient;

@@ -25,7 +25,7 @@ enum class LineSearch : uint8_t { None, StrongWolfe };
 struct LBFGSOptions {
   double lr = 1;
   int max_iter = 20;  // per step()
-  int max_eval = 0;   // calls of the closure per step(); 0: 5/4 max_iter
+  int max_eval = 0;   // calls of the closure per step(), or one more; 0: 5/4 max_iter
   double tolerance_grad = 1e-7;
   double tolerance_change = 1e-9;
   int history_size = 100;
