@@ -8,6 +8,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
+#include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test::scheduler_test {
 
@@ -83,14 +84,68 @@ TEST_CASE("schedules at their edges", "[quick]") {
   REQUIRE(std::abs(early(0, 0) - 0.1) < 1e-12);
   REQUIRE(early(0, 1) == 1);
   REQUIRE(optim::StepLR{.step_size = 1, .gamma = 0.5}(1, 0) == 1);
-  REQUIRE_THROWS_AS((optim::StepLR{.step_size = 0}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::MultiStepLR{.milestones = {5, 3}}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::CosineAnnealingLR{.t_max = 0}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::LinearLR{.total_iters = 0}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::OneCycleLR{.total_steps = 1}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::SequentialLR{.schedules = {}, .milestones = {}}(1, 0)), Error);
-  REQUIRE_THROWS_AS((optim::SequentialLR{.schedules = {optim::StepLR()}, .milestones = {3}}(1, 0)),
-                    Error);
+  // The peak is the first step.
+  REQUIRE(optim::OneCycleLR{.max_lr = 1, .total_steps = 10, .pct_start = 0.1}(0, 0) == 1);
+  const optim::CyclicLR cyclic{.max_lr = 1, .step_size_up = 2};
+  REQUIRE(cyclic(0, 3) == 0.5);
+  REQUIRE(cyclic(0, 4) == 0);
+}
+
+TEST_CASE("schedules refuse numbers that describe none", "[quick]") {
+  const auto refused = [](const std::string& text, const optim::Schedule& schedule) {
+    require_error<Error>(text, [&] { schedule(1, 0); });
+  };
+  using namespace optim;
+  refused("StepLR: step_size is 0, expected", StepLR{.step_size = 0});
+  refused("MultiStepLR: the milestones are not ascending", MultiStepLR{.milestones = {5, 3}});
+  refused("CosineAnnealingLR: t_max is 0, expected", CosineAnnealingLR{.t_max = 0});
+  refused("ConstantLR: the factor is -0.5, expected", ConstantLR{.factor = -0.5});
+  refused("ConstantLR: the factor is 1.5, expected", ConstantLR{.factor = 1.5});
+  refused("PolynomialLR: total_iters is 0, expected", PolynomialLR{.total_iters = 0});
+  refused("t_0 is 0, t_mult 1, expected", CosineAnnealingWarmRestarts{.t_0 = 0, .t_mult = 1});
+  refused("t_0 is 3, t_mult 0, expected", CosineAnnealingWarmRestarts{.t_0 = 3, .t_mult = 0});
+  refused("CyclicLR: 0 steps up and 2 down",
+          CyclicLR{.max_lr = 1, .step_size_up = 0, .step_size_down = 2});
+  refused("CyclicLR: 2 steps up and -2 down",
+          CyclicLR{.max_lr = 1, .step_size_up = 2, .step_size_down = -2});
+  refused("LinearLR: total_iters is 0, expected", LinearLR{.total_iters = 0});
+  refused("OneCycleLR: total_steps is 1,", OneCycleLR{.total_steps = 1});
+  refused("pct_start -0.5, expected", OneCycleLR{.pct_start = -0.5});
+  refused("pct_start 1.5, expected", OneCycleLR{.pct_start = 1.5});
+  refused("SequentialLR: 0 schedules and 0 milestones",
+          SequentialLR{.schedules = {}, .milestones = {}});
+  refused("SequentialLR: 1 schedules and 1 milestones",
+          SequentialLR{.schedules = {StepLR()}, .milestones = {3}});
+  refused("SequentialLR: the milestones are not ascending",
+          SequentialLR{.schedules = {StepLR(), StepLR(), StepLR()}, .milestones = {3, 1}});
+}
+
+TEST_CASE("a plateau's state goes on in another one, and its rates end at the least", "[quick]") {
+  const Tensor x = zeros({1}).set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{x}, optim::SGDOptions{.lr = 1});
+  const optim::ReduceLROnPlateauOptions options = {
+      .factor = 0.5, .patience = 1, .cooldown = 2, .min_lr = 0.3};
+  optim::ReduceLROnPlateau first(optimizer, options);
+  for (const double measure : {5.0, 3.0, 4.0}) first.step(measure);
+  REQUIRE(to_vector<double>(first.state()) == std::vector<double>{3, 1, 0});
+  optim::ReduceLROnPlateau second(optimizer, options);
+  second.set_state(first.state());
+  second.step(4);  // the second bad step
+  REQUIRE(optimizer.lr() == 0.5);
+  REQUIRE(to_vector<double>(second.state()) == std::vector<double>{3, 0, 2});
+  optim::ReduceLROnPlateau third(optimizer, options);
+  third.set_state(second.state());
+  const double rates[] = {0.5, 0.5, 0.5, 0.3, 0.3, 0.3, 0.3, 0.3};
+  for (const double rate : rates) {
+    third.step(4);
+    REQUIRE(optimizer.lr() == rate);
+  }
+  for (const Tensor& wrong : {Tensor(), zeros({2}, {.dtype = DType::Float64})})
+    require_error<ShapeError>("the state is not that of another one",
+                              [&] { third.set_state(wrong); });
+  for (const double factor : {0.0, 1.0})
+    require_error<Error>("ReduceLROnPlateau: the factor is",
+                         [&] { optim::ReduceLROnPlateau(optimizer, {.factor = factor}); });
 }
 
 TEST_CASE("a scheduler scales every group from its own rate", "[quick]") {
