@@ -115,8 +115,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const
                                  double t, int most) const {
   constexpr double c1 = 1e-4;
   constexpr double c2 = 0.9;
-  constexpr double smallest_bracket =
-      1e-9;  // as in PyTorch, where tolerance_change is no part of it
+  constexpr double smallest_bracket = 1e-9;  // PyTorch's, whatever tolerance_change is
   const double reach = largest(direction_);
   const auto too_high = [&](const Point& p) {
     return p.loss > start.loss + c1 * p.t * start.slope;

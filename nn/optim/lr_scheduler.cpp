@@ -99,8 +99,9 @@ double OneCycleLR::operator()(double, int64_t step) const {
   const double peak = pct_start * static_cast<double>(total_steps) - 1;
   const double end = static_cast<double>(total_steps - 1);
   const double t = std::min(static_cast<double>(step), end);
-  return t <= peak && peak > 0 ? cosine_between(first, max_lr, t / peak)
-                               : cosine_between(max_lr, last, (t - peak) / (end - peak));
+  // A peak at the first point needs no rise, and what is left of the product's rounding is none.
+  return t <= peak && peak > 1e-9 ? cosine_between(first, max_lr, t / peak)
+                                  : cosine_between(max_lr, last, (t - peak) / (end - peak));
 }
 
 double SequentialLR::operator()(double base_lr, int64_t step) const {

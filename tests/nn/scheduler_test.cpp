@@ -84,7 +84,7 @@ TEST_CASE("schedules at their edges", "[quick]") {
   REQUIRE(std::abs(early(0, 0) - 0.1) < 1e-12);
   REQUIRE(early(0, 1) == 1);
   REQUIRE(optim::StepLR{.step_size = 1, .gamma = 0.5}(1, 0) == 1);
-  // The peak is the first step.
+  // The peak is the first step. In one multiplication and addition 0.1 · 10 - 1 is 5.6e-17.
   REQUIRE(optim::OneCycleLR{.max_lr = 1, .total_steps = 10, .pct_start = 0.1}(0, 0) == 1);
   const optim::CyclicLR cyclic{.max_lr = 1, .step_size_up = 2};
   REQUIRE(cyclic(0, 3) == 0.5);
