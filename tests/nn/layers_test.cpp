@@ -1,5 +1,6 @@
 // Layers: that each passes its options on, keeps its state, and begins with the weights it should.
 #include <cmath>
+#include <functional>
 #include <memory>
 
 #include "ringgrad/autograd/ops.h"
@@ -8,6 +9,7 @@
 #include "ringgrad/nn.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
+#include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test::layers_test {
 
@@ -388,23 +390,55 @@ TEST_CASE("layers with float32 parameters take 16-bit inputs", "[quick]") {
 }
 
 TEST_CASE("layers refuse what does not fit", "[quick]") {
-  require_error<Error>("GroupNorm: 4 channels in 3 groups", [] { nn::GroupNorm(3, 4); });
-  require_error<ShapeError>("GroupNorm: the input has shape [2, 5], expected [N, 4, …]", [] {
-    nn::GroupNorm(2, 4)(ones({2, 5}));
-  });
-  require_error<ShapeError>("PReLU: the input has shape [2, 5] with 5 channels, expected 3", [] {
+  const Tensor none;
+  const auto refused = [](const std::string& text, const std::function<void()>& f) {
+    require_error<Error>(text, f);
+  };
+  const auto misfit = [](const std::string& text, const std::function<void()>& f) {
+    require_error<ShapeError>(text, f);
+  };
+  refused("GroupNorm: 4 channels in 3 groups", [] { nn::GroupNorm(3, 4); });
+  refused("GroupNorm: 4 channels in 0 groups", [] { nn::GroupNorm(0, 4); });
+  refused("GroupNorm: 0 channels in 2 groups", [] { nn::GroupNorm(2, 0); });
+  for (const Shape& shape : {Shape{2, 5}, Shape{4}})
+    misfit("expected [N, 4, …]", [&] { nn::GroupNorm(2, 4)(ones(shape)); });
+  misfit("PReLU: the input has shape [2, 5] with 5 channels, expected 3", [] {
     nn::PReLU(3)(ones({2, 5}));
   });
-  require_error<Error>("Upsample: the size is 0×0 and the scale factor 0, expected one of the two",
-                       [] { nn::Upsample({}); });
-  require_error<ShapeError>(
-      "Upsample: the input [1, 1, 3, 4] times 1.5 is 4.5×6 pixels, expected whole numbers", [] {
-        nn::Upsample({.scale_factor = 1.5})(ones({1, 1, 3, 4}));
-      });
+  misfit("PReLU: the input has shape [3] with 1 channels, expected 3",
+         [] { nn::PReLU(3)(ones({3})); });
+  refused("PReLU: 0 parameters, expected at least 1", [] { nn::PReLU(0); });
+  refused("Upsample: the size is 0×0 and the scale factor 0, expected one of the two",
+          [] { nn::Upsample({}); });
+  for (const Shape& shape : {Shape{1, 1, 3, 4}, Shape{1, 1, 4, 3}})
+    misfit("times 1.5 is ", [&] { nn::Upsample({.scale_factor = 1.5})(ones(shape)); });
+  misfit("Upsample: the input has shape [1, 3, 4], expected [N, C, H, W]", [] {
+    nn::Upsample({.size = 2})(ones({1, 3, 4}));
+  });
   require_error<IndexError>("Embedding: padding_idx is 3, there are 3 rows",
                             [] { nn::Embedding(3, 2, {.padding_idx = 3}); });
-  require_error<Error>("PReLU: 0 parameters, expected at least 1", [] { nn::PReLU(0); });
-  require_error<Error>("Conv1d: the kernel is 1×0", [] { nn::Conv1d(1, 2, 0); });
+  require_error<IndexError>("Embedding: padding_idx is -4, there are 3 rows",
+                            [] { nn::Embedding(3, 2, {.padding_idx = -4}); });
+  refused("Embedding: 0 rows of 2 numbers", [] { nn::Embedding(0, 2); });
+  refused("Embedding: 2 rows of 0 numbers", [] { nn::Embedding(2, 0); });
+  refused("InstanceNorm2d: 0 features, expected at least 1", [] { nn::InstanceNorm2d(0); });
+  refused("Conv1d: the kernel is 1×0", [] { nn::Conv1d(1, 2, 0); });
+  refused("GroupNorm: the input is an undefined tensor", [&] { nn::GroupNorm(2, 4)(none); });
+  refused("PReLU: the input is an undefined tensor", [&] { nn::PReLU()(none); });
+  refused("Upsample: the input is an undefined", [&] { nn::Upsample({.size = 2})(none); });
+  refused("InstanceNorm2d: the input is an undefined", [&] { nn::InstanceNorm2d(1)(none); });
+  refused("Unflatten: the input is an undefined tensor", [&] { nn::Unflatten(1, {2})(none); });
+  refused("BatchNorm1d: the input is an undefined", [&] { nn::BatchNorm1d(2)(none); });
+}
+
+TEST_CASE("layers of a size, of one number, and without a bias", "[quick]") {
+  REQUIRE(values(nn::Upsample({.size = {1, 4}})(tensor<float>({3, 5}, {1, 1, 1, 2}))) ==
+          Values{3, 3, 5, 5});
+  REQUIRE(nn::Upsample({.size = {1, 4}}).extra_repr() == "size=(1, 4), mode='nearest'");
+  REQUIRE(nn::PReLU(1, 0.5)(full({}, -3)).item<float>() == -1.5f);
+  REQUIRE(names(nn::GroupNorm(1, 2, {.bias = false})) == Names{"weight"});
+  REQUIRE(nn::Unflatten(0, {4}).extra_repr() == "dim=0, unflattened_size=(4,)");
+  REQUIRE(nn::Unflatten(0, {4, 2}).extra_repr() == "dim=0, unflattened_size=(4, 2)");
 }
 
 TEST_CASE("a small network learns, all parts together", "[quick]") {

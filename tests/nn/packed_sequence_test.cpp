@@ -95,11 +95,92 @@ TEST_CASE("packed rows that a layer cannot take are refused", "[nn][quick]") {
   });
 }
 
-TEST_CASE("packed sequences with too few indices are refused", "[nn][quick]") {
+TEST_CASE("what cannot be packed, or is no packed sequence, is refused", "[nn][quick]") {
+  const Tensor x = zeros({3, 2, 1});
+  const auto misfit = [](const std::string& text, const Tensor& rows, const Tensor& lengths) {
+    require_error<ShapeError>(text, [&] { nn::pack_padded_sequence(rows, lengths); });
+  };
+  const Tensor two = tensor<int64_t>({3, 2});
+  misfit("the input has shape undefined", Tensor(), two);
+  misfit("the input has shape [3], expected at least 2 dimensions", zeros({3}), two);
+  misfit("the lengths have shape undefined, expected [2]", x, Tensor());
+  misfit("the lengths have shape [1], expected [2]", x, tensor<int64_t>({3}));
+  misfit("there are no samples", zeros({3, 0, 1}), zeros({0}, {.dtype = DType::Int64}));
+  require_error<DTypeError>("the lengths are float32, expected int64", [&] {
+    nn::pack_padded_sequence(x, tensor<float>({3, 2}));
+  });
+  for (const int64_t length : {0, 4})
+    require_error<Error>("the length of sample 0 is " + std::to_string(length), [&] {
+      nn::pack_padded_sequence(x, tensor<int64_t>({length, 2}));
+    });
+  require_error<Error>("the lengths of samples 0 and 1 are 2 and 3, expected falling ones", [&] {
+    nn::pack_padded_sequence(x, tensor<int64_t>({2, 3}));
+  });
+
   nn::PackedSequence packed{zeros({3, 2}), {2, 1}};
   packed.unsorted_indices = tensor<int64_t>({0});
   require_error<ShapeError>("the unsorted indices have shape [1], expected [2]",
                             [&] { (void)nn::pad_packed_sequence(packed); });
+  for (const auto& empty : {nn::PackedSequence{Tensor(), {2}}, nn::PackedSequence{x, {}}})
+    require_error<Error>("the sequence is empty", [&] { nn::pad_packed_sequence(empty); });
+  const nn::PackedSequence whole{zeros({3, 2}), {2, 1}};
+  require_error<Error>("total_length is 1, expected at least the longest sample's 2",
+                       [&] { nn::pad_packed_sequence(whole, {.total_length = 1}); });
+  require_error<ShapeError>("there are 3 rows, the batch sizes together 4", [&] {
+    nn::pad_packed_sequence(nn::PackedSequence{zeros({3, 2}), {2, 2}});
+  });
+  require_error<Error>("there are no sequences", [] { nn::pad_sequence({}); });
+  for (const Tensor& wrong : {Tensor(), zeros({})})
+    require_error<ShapeError>("sequence 1 is undefined or has no dimension", [&] {
+      nn::pad_sequence({zeros({2}), wrong});
+    });
+}
+
+TEST_CASE("recurrent layers refuse what does not fit", "[nn][quick]") {
+  require_error<Error>("LSTM: 0 inputs, 2 units in 1 layers", [] { nn::LSTM(0, 2); });
+  require_error<Error>("GRU: 3 inputs, 0 units in 1 layers", [] { nn::GRU(3, 0); });
+  require_error<Error>("RNN: 3 inputs, 2 units in 0 layers",
+                       [] { nn::RNN(3, 2, {.num_layers = 0}); });
+  require_error<Error>("the dropout is -1", [] { nn::LSTM(3, 2, {.dropout = -1}); });
+  require_error<Error>("the dropout is 1.5", [] { nn::LSTM(3, 2, {.dropout = 1.5}); });
+  nn::GRU net(kInputs, kSize);
+  require_error<Error>("GRU: the input is an undefined tensor", [&] { net(Tensor()); });
+  for (const Shape& shape : {Shape{3}, Shape{1, 2, 3, 3}, Shape{2, 2, 4}})
+    require_error<ShapeError>("expected [T, N, 3]", [&] { net(zeros(shape)); });
+  nn::GRU first(kInputs, kSize, {.batch_first = true});
+  require_error<ShapeError>("expected [N, T, 3]", [&] { first(zeros({2, 2, 4})); });
+  require_error<Error>("the packed sequence has no steps", [&] {
+    net(nn::PackedSequence{zeros({3, 3}), {}});
+  });
+  const Tensor x = zeros({2, 2, 3});
+  for (const Shape& shape : {Shape{2, 2}, Shape{2, 2, 2}})
+    require_error<ShapeError>("expected [1, N, 2]", [&] { net(x, zeros(shape)); });
+  require_error<ShapeError>("LSTM: the state has shape [2, 2, 2], expected [1, N, 2]", [&] {
+    nn::LSTM(kInputs, kSize)(x, {zeros({1, 2, 2}), zeros({2, 2, 2})});
+  });
+}
+
+TEST_CASE("a sample without a batch gives what a batch of it gives", "[nn][quick]") {
+  manual_seed(2);
+  for (const bool batch_first : {false, true}) {
+    const int n = batch_first ? 0 : 1;
+    const nn::RecurrentOptions options = {.batch_first = batch_first};
+    const Tensor x = randn({4, kInputs});
+    const Tensor h = randn({1, kSize});
+    const Tensor c = randn({1, kSize});
+    nn::LSTM lstm(kInputs, kSize, options);
+    const auto [y, state] = lstm(x, {h, c});
+    const auto [of_batch, states] = lstm(unsqueeze(x, n), {unsqueeze(h, 1), unsqueeze(c, 1)});
+    CHECK(y.shape() == Shape{4, kSize});
+    CHECK(numbers_of({y, std::get<0>(state), std::get<1>(state)}) ==
+          numbers_of({of_batch, std::get<0>(states), std::get<1>(states)}));
+    CHECK(std::get<1>(state).shape() == h.shape());
+    nn::GRU gru(kInputs, kSize, options);
+    const auto [own, last] = gru(x);
+    const auto [of_zeros, again] = gru(unsqueeze(x, n), zeros({1, 1, kSize}));
+    CHECK(numbers_of({own, last}) == numbers_of({of_zeros, again}));
+    CHECK(last.shape() == h.shape());
+  }
 }
 
 TEST_CASE("sequences of numbers are padded, too", "[quick]") {
