@@ -54,7 +54,8 @@ std::vector<Tensor> split(const Tensor& x, Int64 size, Int dim) {
 std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim) {
   check_defined("chunk", x);
   CHECK(chunks >= 1, "chunk: ", chunks, " parts, expected at least 1");
-  return split(x, std::max<int64_t>(1, (x.size(dim) + chunks - 1) / chunks), dim);
+  const int64_t n = x.size(dim);
+  return split(x, std::max<int64_t>(1, n / chunks + (n % chunks > 0 ? 1 : 0)), dim);
 }
 
 Tensor repeat(const Tensor& x, const Shape& times) {

@@ -87,13 +87,12 @@ Tensor eye(Int64 rows, Int64 columns, TensorOptions options) {
 }
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
-  CHECK(data != nullptr || shape.numel() == 0, "from_blob: the address is null, expected ",
-        shape.numel(), " elements");
-  for (int64_t size : shape)
-    CHECK_AS(ShapeError, size >= 0, "from_blob: shape ", shape, " has a negative size");
+  const int64_t elements = count_elements("from_blob", shape);
+  CHECK(data != nullptr || elements == 0, "from_blob: the address is null, expected ", elements,
+        " elements");
   CHECK(release != nullptr,
         "from_blob: there is no release function; leave it out where there is nothing to release");
-  const size_t bytes = static_cast<size_t>(shape.numel()) * itemsize(dtype);
+  const size_t bytes = static_cast<size_t>(elements) * itemsize(dtype);
   return Tensor(std::make_shared<Storage>(data, bytes, Device{}, std::move(release)), shape,
                 contiguous_strides(shape), 0, dtype);
 }

@@ -10,6 +10,8 @@
 
 #include <sched.h>
 #include <sys/select.h>
+#include <cmath>
+#include <functional>
 
 namespace ringgrad::test::tensor_methods_test {
 
@@ -247,6 +249,93 @@ TEST_CASE("factories count as PyTorch's do", "[quick]") {
     CHECK(seen[1][1].item<float>() == 7);
   }
   CHECK(released);
+}
+
+TEST_CASE("factories refuse what they cannot make", "[quick]") {
+  const double none = std::nan("");
+  float number = 0;
+  const auto refused = [](const std::string& text, const std::function<void()>& f) {
+    require_error<Error>(text, f);
+  };
+  const auto misfit = [](const std::string& text, const std::function<void()>& f) {
+    require_error<ShapeError>(text, f);
+  };
+  refused("arange: from 0 to 3 in steps of 0,", [] { arange(0, 3, 0); });
+  refused("arange: from 0 to 1 in steps of 0,", [] { arange(0.0, 1.0, 0.0); });
+  refused("in steps of -0.5,", [] { arange(0.0, 1.0, -0.5); });
+  refused("expected finite numbers", [] { arange(0.0, INFINITY, 1.0); });
+  refused("expected finite numbers", [&] { arange(0.0, none, 1.0); });
+  misfit("numbers do not fit into memory", [] { arange(0.0, 1.0, 1e-20); });
+  misfit("linspace: -1 numbers, expected at least 0", [] { linspace(0, 1, -1); });
+  misfit("randperm: -1 numbers, expected at least 0", [] { randperm(-1); });
+  refused("from_blob: the address is null, expected 6 elements", [] {
+    from_blob(nullptr, {2, 3}, DType::Float32);
+  });
+  misfit("from_blob: shape [-1] has a negative size",
+         [&] { from_blob(&number, {-1}, DType::Float32); });
+  misfit("from_blob: shape [4294967296, 4294967296] has too many elements", [] {
+    from_blob(nullptr, {int64_t{1} << 32, int64_t{1} << 32}, DType::Float32);
+  });
+  refused("from_blob: there is no release function",
+          [&] { from_blob(&number, {1}, DType::Float32, std::function<void()>()); });
+  misfit("multinomial: the weights have shape [1, 1, 2]", [] {
+    multinomial(ones({1, 1, 2}), 1, true);
+  });
+  misfit("multinomial: the weights have shape []", [] { multinomial(ones({}), 1, true); });
+  refused("multinomial: 0 draws from 2 classes", [] { multinomial(ones({2}), 0, true); });
+  refused("multinomial: 3 draws from 2 classes", [] { multinomial(ones({2}), 3); });
+  for (const double wrong : {-1.0, HUGE_VAL, none})
+    refused("multinomial: a row has a weight that is negative, infinite or NaN", [&] {
+      multinomial(tensor<double>({1, wrong, 2}), 1, true);
+    });
+  refused("or fewer above 0 than the draws take, 1", [] { multinomial(zeros({3}), 1, true); });
+
+  CHECK(from_blob(nullptr, {0, 3}, DType::Float32).numel() == 0);
+  CHECK(eye(0, 3).shape() == Shape{0, 3});
+  CHECK(values(arange(0, 1.0, 0.5)) == Values{0, 0.5});
+  CHECK(values(arange(0.0, 1, 0.5)) == Values{0, 0.5});
+  CHECK(values(arange(0, 2, 0.5)) == Values{0, 0.5, 1, 1.5});
+}
+
+TEST_CASE("randint refuses a dtype with gaps among its numbers", "[quick]") {
+  const std::pair<DType, int64_t> rows[] = {{DType::BFloat16, int64_t{1} << 8},
+                                            {DType::Float16, int64_t{1} << 11},
+                                            {DType::Float32, int64_t{1} << 24},
+                                            {DType::Float64, int64_t{1} << 53},
+                                            {DType::UInt8, 255}};
+  for (const auto& [dtype, most] : rows) {
+    CHECK(randint(most, most + 1, {1}, {.dtype = dtype}).item<double>() ==
+          static_cast<double>(most));
+    require_error<DTypeError>("cannot hold all numbers from 0 to " + std::to_string(most + 1),
+                              [&] { randint(0, most + 2, {1}, {.dtype = dtype}); });
+    const int64_t least = dtype == DType::UInt8 ? 0 : -most;
+    CHECK(randint(least, least + 1, {1}, {.dtype = dtype}).item<double>() ==
+          static_cast<double>(least));
+    require_error<DTypeError>("cannot hold all numbers from " + std::to_string(least - 1),
+                              [&] { randint(least - 1, 1, {1}, {.dtype = dtype}); });
+  }
+}
+
+TEST_CASE("methods that take another tensor, dimensions or a limit", "[quick]") {
+  const Tensor x = tensor<float>({6, -1, 4, 2}, {2, 2});
+  const Tensor y = tensor<float>({2, 4, -2, 1}, {2, 2});
+  CHECK(values(x.add(y)) == Values{8, 3, 2, 3});
+  CHECK(values(x.sub(y)) == Values{4, -5, 6, 1});
+  CHECK(values(x.mul(y)) == Values{12, -4, -8, 2});
+  CHECK(values(x.div(y)) == Values{3, -0.25f, -2, 2});
+  CHECK(values(x.matmul(y)) == Values{14, 23, 4, 18});
+  CHECK(values(x.clamp_max(3)) == Values{3, -1, 3, 2});
+  CHECK(values(x.var(0, 1, true)) == Values{2, 4.5});
+  CHECK(x.var(0, 1, true).shape() == Shape{1, 2});
+  CHECK(values(x.min(1).values) == Values{-1, 2});
+  CHECK(values(x.min(1, true).indices) == Values{1, 1});
+  CHECK(x.min(1, true).values.shape() == Shape{2, 1});
+  const double share = 1 / (1 + std::exp(2.0));
+  const Values first = values(x.softmax(0));
+  CHECK(std::abs(first[2] - share) < 1e-6);
+  CHECK(std::abs(values(x.log_softmax(0))[2] - std::log(share)) < 1e-6);
+  CHECK(values(y[0].t()) == Values{2, 4});
+  CHECK(!x.grad_fn());
 }
 
 TEST_CASE("nonzero() of rows long and short names the places in row-major order", "[quick]") {

@@ -1,6 +1,7 @@
 // Operations made of others: what they refuse, and what PyTorch cannot say of them
 // (tests/golden/golden_tensor_ops.cpp has its values and gradients).
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 
 #include "ringgrad/autograd/engine.h"
@@ -25,6 +26,12 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   require_error<ShapeError>("split: the sizes add up to 5, dimension 1 of shape [2, 6] has 6", [&] {
     split(x, std::vector<int64_t>{2, 3}, 1);
   });
+  require_error<IndexError>("narrow: -1 elements from 0 on", [&] { narrow(x, 1, 0, -1); });
+  require_error<IndexError>("narrow: 2 elements from -7 on", [&] { narrow(x, 1, -7, 2); });
+  require_error<IndexError>("select: place -7 of dimension 1", [&] { select(x, 1, -7); });
+  require_error<ShapeError>("repeat: [1, -1] has a negative number", [&] { x.repeat({1, -1}); });
+  require_error<Error>("roll: 2 shifts without dimensions", [&] { roll(x, {1, 2}, {}); });
+  require_error<Error>("meshgrid: the list of tensors is empty", [] { meshgrid({}); });
   require_error<Error>("split: the size of a part is 0, expected at least 1", [&] { x.split(0); });
   require_error<Error>("chunk: 0 parts, expected at least 1", [&] { x.chunk(0); });
   require_error<ShapeError>("repeat: [2] has fewer numbers than shape [2, 6] dimensions",
@@ -77,6 +84,122 @@ TEST_CASE("composed operations refuse what does not fit, and say what would", "[
   require_error<ShapeError>("gru_layer: the bias has shape [2], expected [6]", [] {
     gru_layer(zeros({1, 1, 6}), zeros({1, 2}), zeros({6, 2}), zeros({2}));
   });
+}
+
+TEST_CASE("windows and borders that do not fit are refused", "[quick]") {
+  const Tensor image = zeros({1, 2, 4, 6});
+  const auto misfit = [](const std::string& text, const std::function<void()>& f) {
+    require_error<ShapeError>(text, f);
+  };
+  const auto bordered = [&](const std::vector<int64_t>& widths, PadMode mode) {
+    return [=] { pad(image, widths, mode); };
+  };
+  misfit("pad: 3 widths for shape", bordered({1, 1, 1}, PadMode::Reflect));
+  misfit("pad: 10 widths for shape", bordered(std::vector<int64_t>(10, 1), PadMode::Reflect));
+  misfit("with 6 elements before and 0 behind, expected at most 5",
+         bordered({6, 0}, PadMode::Reflect));
+  misfit("with 0 elements before and 7 behind, expected at most 6",
+         bordered({0, 7}, PadMode::Circular));
+  misfit("with -6 elements before and 6 behind", bordered({-6, 6}, PadMode::Replicate));
+  misfit("with 6 elements before and -6 behind", bordered({6, -6}, PadMode::Replicate));
+  misfit("with -3 elements before and -3 behind", bordered({-3, -3}, PadMode::Replicate));
+  misfit("pad: dimension 0 of shape [0]", [] { pad(zeros({0}), {1, 1}, PadMode::Replicate); });
+  misfit("unfold: windows of 0 in steps of 1", [&] { image.unfold(3, 0, 1); });
+  misfit("unfold: windows of 2 in steps of 0", [&] { image.unfold(3, 2, 0); });
+  misfit("unfold: windows of 7 in steps of 1", [&] { image.unfold(3, 7, 1); });
+  for (const UnfoldOptions& options :
+       {UnfoldOptions{.kernel = 0}, UnfoldOptions{.kernel = 2, .stride = 0},
+        UnfoldOptions{.kernel = 2, .padding = -1}, UnfoldOptions{.kernel = 2, .dilation = 0},
+        UnfoldOptions{.kernel = 5}, UnfoldOptions{.kernel = {2, 7}},
+        UnfoldOptions{.kernel = 2, .dilation = 4}})
+    misfit("expected one that fits", [&] { unfold(image, options); });
+  misfit("pixel_shuffle: the input has shape [4, 4]", [] { pixel_shuffle(zeros({4, 4}), 2); });
+  misfit("expected [..., C · 0², H, W]", [&] { pixel_shuffle(image, 0); });
+  misfit("expected [..., C · 2², H, W]", [&] { pixel_shuffle(image, 2); });
+  misfit("pixel_unshuffle: the input has shape [4, 4]", [] { pixel_unshuffle(zeros({4, 4}), 2); });
+  misfit("expected [..., C, H · 0, W · 0]", [&] { pixel_unshuffle(image, 0); });
+  misfit("expected [..., C, H · 3, W · 3]", [&] { pixel_unshuffle(image, 3); });
+  misfit("expected [..., C, H · 4, W · 4]", [&] { pixel_unshuffle(image, 4); });
+  for (const Pair padding : {Pair(2, 0), Pair(0, 2)})
+    require_error<Error>("expected at most half the kernel",
+                         [&] { avg_pool2d(image, 3, 2, padding, true); });
+
+  const Tensor weight = zeros({2, 3, 2, 2});
+  const auto transposed = [&](const Tensor& x, const ConvTranspose2dOptions& options) {
+    return [=] { conv_transpose2d(x, weight, {}, options); };
+  };
+  misfit("expected x.size(1) == w.size(0)", transposed(zeros({1, 3, 4, 4}), {}));
+  for (const Pair extra : {Pair(-1, 0), Pair(2, 0), Pair(0, -1), Pair(0, 2)})
+    require_error<Error>("expected less than the stride or the dilation",
+                         transposed(image, {.stride = 2, .output_padding = extra}));
+  misfit("give an output of -1×7", transposed(zeros({1, 2, 2, 6}), {.padding = {2, 0}}));
+  misfit("give an output of 5×0", transposed(zeros({1, 2, 4, 1}), {.padding = {0, 1}}));
+  misfit("expected images, kernels and outputs", transposed(zeros({1, 2, 0, 4}), {}));
+  misfit("expected images, kernels and outputs", transposed(zeros({1, 2, 4, 0}), {}));
+}
+
+TEST_CASE("pools of a picture without a batch are those of a batch of it", "[quick]") {
+  manual_seed(4);
+  const Tensor x = rand({2, 5, 7});
+  const Tensor batch = unsqueeze(x, 0);
+  for (const bool ceil_mode : {false, true}) {
+    CHECK(equal(max_pool2d(x, 2, 2, 0, 1, ceil_mode),
+                squeeze(max_pool2d(batch, 2, 2, 0, 1, ceil_mode), 0)));
+    CHECK(equal(avg_pool2d(x, 2, 2, 0, ceil_mode),
+                squeeze(avg_pool2d(batch, 2, 2, 0, ceil_mode), 0)));
+  }
+  CHECK(max_pool2d(x, 2, 2, 0, 1, true).shape() == Shape{2, 3, 4});
+  // The pools refuse the same strides with ceil_mode.
+  for (const Pair stride : {Pair(-1, 1), Pair(1, -1)})
+    for (const bool ceil_mode : {false, true}) {
+      const std::string of_max =
+          thrown<Error>([&] { max_pool2d(batch, 2, stride, 0, 1, ceil_mode); });
+      CHECK(of_max == thrown<Error>([&] { max_pool2d(batch, 2, stride, 0, 1, false); }));
+      CHECK(thrown<Error>([&] { avg_pool2d(batch, 2, stride, 0, ceil_mode); }) ==
+            thrown<Error>([&] { avg_pool2d(batch, 2, stride, 0, false); }));
+    }
+}
+
+TEST_CASE("parts and places at the ends of a dimension", "[quick]") {
+  const Tensor x = tensor<int64_t>({1, 2, 3, 4, 5});
+  CHECK(to_vector<int64_t>(narrow(x, 0, -2, 2)) == std::vector<int64_t>{4, 5});
+  CHECK(x.chunk(INT64_MAX).size() == 5);
+  CHECK(x.chunk(3)[2].size(0) == 1);
+  CHECK(x.chunk(4).size() == 3);
+  CHECK(x.split(INT64_MAX).size() == 1);
+  CHECK(zeros({0, 2}).chunk(3).size() == 1);
+  const Tensor flipped = flip(x, {});
+  CHECK(equal(flipped, x));
+  CHECK(!flipped.is_same(x));
+  CHECK(equal(meshgrid({x}, "xy")[0], x));
+  CHECK(squeeze(zeros({1, 3, 1})).shape() == Shape{3});
+  CHECK(to_vector<int64_t>(repeat(x, {1, 0})).empty());
+}
+
+TEST_CASE("numbers that whole tensors cannot take, and what they do with the others", "[quick]") {
+  const Tensor x = tensor<int64_t>({-3, 0, 2});
+  const auto numbers = [](const Tensor& y) { return to_vector<double>(y); };
+  using Numbers = std::vector<double>;
+  for (const Scalar power : {Scalar(-1), Scalar(-2.0)})
+    require_error<DTypeError>("expected one of at least 0, since other powers are no integers",
+                              [&] { pow(x, power); });
+  require_error<DTypeError>("pow", [] { pow(zeros({1}, {.dtype = DType::Bool}), 2); });
+  CHECK(numbers(pow(x, 3)) == Numbers{-27, 0, 8});
+  CHECK(numbers(pow(x, 0)) == Numbers{1, 1, 1});
+  for (const std::pair<double, double>& limits :
+       std::vector<std::pair<double, double>>{{1, 0}, {NAN, 1}, {0, NAN}})
+    require_error<Error>("clamp: the lower limit",
+                         [&] { clamp(zeros({1}), limits.first, limits.second); });
+  require_error<DTypeError>("and the number 0.5, expected a whole", [&] { clamp(x, 0.5, {}); });
+  require_error<DTypeError>("cannot hold the number -5; convert the tensor",
+                            [] { clamp(zeros({1}, {.dtype = DType::UInt8}), -5, {}); });
+  CHECK(numbers(floor(x)) == Numbers{-3, 0, 2});
+  CHECK(!floor(x).is_same(x));
+  CHECK(numbers(6 / tensor<int64_t>({-3, 4})) == Numbers{-2, 1.5});
+  CHECK((6 / x).dtype() == DType::Float32);
+  // The least integer has no negative among them.
+  CHECK(numbers(zeros({1}, {.dtype = DType::Float64}) - INT64_MIN) == Numbers{0x1p63});
+  CHECK(numbers(zeros({1}, {.dtype = DType::Int64}) - INT64_MIN) == Numbers{-0x1p63});
 }
 
 TEST_CASE("products of pairs that leave the range do not spoil the whole product", "[quick]") {

@@ -33,7 +33,7 @@ struct End {
   int calls;
 };
 
-// Where one step from `start` ends.
+// Returns the end of one step from `start`.
 End step(const Function& f, double start, const optim::LBFGSOptions& options) {
   const Tensor x = tensor<double>({start}).set_requires_grad();
   optim::LBFGS optimizer(std::vector<Tensor>{x}, options);

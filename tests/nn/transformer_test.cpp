@@ -36,7 +36,7 @@ Tensor mask_of(Kind kind, const Shape& shape, uint32_t seed) {
   return (numbers > 0) & (arange(shape[shape.dim() - 1]) > 0);
 }
 
-// What element i of a mask adds to a score.
+// Returns the term that element i of a mask adds to a score.
 double term(const Tensor& mask, int64_t i) {
   if (!mask) return 0;
   const double value = values(reshape(mask, {-1}))[i];
