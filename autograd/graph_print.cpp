@@ -115,6 +115,8 @@ std::string shapes(const Node& node) {
 
 void GraphValues::recorded(Node& node, std::span<const Tensor> inputs,
                            std::span<const Tensor> outputs) {
+  if (before_) before_->recorded(node, inputs, outputs);
+  if (!node.seen.empty()) return;  // one around this one keeps them
   for (const Tensor& output : outputs) {
     const size_t i = node.seen.size();
     node.seen.push_back({copy_of(output, {output.dtype(), output.device()}), {}});
@@ -124,7 +126,6 @@ void GraphValues::recorded(Node& node, std::span<const Tensor> inputs,
       return Tensor();
     });
   }
-  if (before_) before_->recorded(node, inputs, outputs);
 }
 
 void print_graph(std::ostream& out, const Tensor& tensor, const LeafNames& leaves) {

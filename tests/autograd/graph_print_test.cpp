@@ -3,6 +3,7 @@
 #include <regex>
 #include <sstream>
 
+#include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
@@ -140,6 +141,27 @@ TEST_CASE("of many values their mean and deviation are shown", "[graph_print][qu
   const std::string text = printed(print_graph, loss, {{"w", w}});
   require_contains(text, "w [6] = 2.5 ± 1.708, gradient 5 ± 3.416\n");
   require_contains(text, "mul [6] (freed) = 9.167 ± 8.896, gradient 1 ± 0 <- w [6], w [6]\n");
+}
+
+TEST_CASE("an operation with two outputs, values of a part, and one keeper inside another",
+          "[graph_print][quick]") {
+  const Tensor x = tensor<float>({1, 2}).set_requires_grad();
+  const Tensor before = x * 3;
+  Tensor y;
+  {
+    const GraphValues outer;
+    const GraphValues inner;
+    const std::vector<Tensor> both = differentiable(
+        "both", std::vector{before}, std::vector{tensor<float>({3, 6}), tensor<float>({9})},
+        [](std::span<const Tensor> dy) -> Gradients { return {dy[0] + dy[1]}; });
+    y = sum(both[0]) + sum(both[1]);
+  }
+  y.backward();
+  require_contains(printed(print_graph, y), "both [2] [1] (freed) = 3 6, 9, gradient 1 1, 1 <- #");
+  require_contains(printed(print_graph, y), "mul [2] (freed) <- leaf [2]\n");
+  const std::string dot = printed(print_graph_dot, y);
+  require_contains(dot, "label=\"both\\n[2] [1]\\n= 3 6, 9\\ngradient 1 1, 1\"");
+  require_contains(dot, "label=\"mul\\n[2]\"");
 }
 
 TEST_CASE("a leaf is a graph of one node, named or not", "[graph_print][quick]") {
