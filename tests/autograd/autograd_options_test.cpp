@@ -54,6 +54,22 @@ TEST_CASE(
   CHECK(!autograd::grad({(x * x).sum()}, {unused}, {.allow_unused = true})[0]);
 }
 
+TEST_CASE("grad() refuses what has no gradient", "[quick]") {
+  const Tensor x = leaf();
+  const Tensor y = (x * x).sum();
+  const auto refused = [](const std::string& text, const std::vector<Tensor>& outputs,
+                          const std::vector<Tensor>& inputs,
+                          const autograd::GradOptions& options = {}) {
+    require_error<Error>(text, [&] { autograd::grad(outputs, inputs, options); });
+  };
+  refused("grad: 0 outputs and 1 inputs, expected at least one of each", {}, {x});
+  refused("grad: 1 outputs and 0 inputs, expected at least one of each", {y}, {});
+  refused("grad: 2 gradients for 1 outputs, expected one for each", {y}, {x},
+          {.grad_outputs = {ones({}), ones({})}});
+  refused("grad: input 1 requires no gradient", {y}, {x, zeros({3})});
+  refused("grad: input 0 requires no gradient", {y}, {Tensor()});
+}
+
 TEST_CASE("a hook sees a gradient on its way, may replace it, and stays until it is removed",
           "[quick]") {
   const Tensor x = leaf();

@@ -253,6 +253,57 @@ TEST_CASE("what is not there or does not fit is refused", "[data_parallel][quick
   });
   DataParallel model(net, make, devices(2));
   require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({0, 6})); });
+  require_error<ShapeError>("expected a batch of at least one", [&] { model(zeros({})); });
+  require_error<Error>("an input is an undefined tensor", [&] { model(Tensor()); });
+  require_error<Error>("make_replica gave a null pointer", [&] {
+    DataParallel(
+        net, [] { return nullptr; }, devices(2));
+  });
+  nn::Sequential layers(nn::Linear(4, 4), nn::Tanh());
+  const auto wrap = [&](const std::shared_ptr<nn::Sequential>& replica) {
+    return [&layers, replica] {
+      DataParallel(
+          layers, [&] { return replica; }, devices(2));
+    };
+  };
+  require_error<ShapeError>(
+      "data_parallel: the module lacks a layer '2' (ReLU) of the replicas; make_replica must make",
+      wrap(std::make_shared<nn::Sequential>(nn::Linear(4, 4), nn::Tanh(), nn::ReLU())));
+  require_error<ShapeError>(
+      "data_parallel: the module has a layer '1' (Tanh) where replicas have '1' (ReLU)",
+      wrap(std::make_shared<nn::Sequential>(nn::Linear(4, 4), nn::ReLU())));
+}
+
+TEST_CASE("what replicas return is put together, or named if it does not fit",
+          "[data_parallel][quick][threads]") {
+  struct Net : Mlp {
+    using Mlp::forward;
+    // Of 0 the second tensor is nowhere, of 1 it is on the first device alone, of 2 as well, but
+    // it is left out elsewhere.
+    std::vector<Tensor> forward(const Tensor& x, const Tensor& kind) {
+      const auto number = static_cast<int>(kind.item<double>());
+      const bool is_first = x.device().index == 0;
+      if (number == 3 && !is_first) throw OutOfMemoryError("no memory is left");
+      std::vector<Tensor> outputs = {x * 2};
+      if (is_first || number != 2) outputs.emplace_back();
+      if (is_first && number > 0) outputs.back() = x;
+      return outputs;
+    }
+  };
+  Net net;
+  DP model(
+      net, [] { return std::make_shared<Net>(); }, devices(2));
+  const Tensor x = ones({4, 6});
+  const auto run = [&](double kind) { return model(x, scalar(kind)); };
+  const std::vector<Tensor> both = run(0);
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].shape() == x.shape());
+  CHECK(!both[1].defined());
+  require_error<Error>("one replica returned 2 tensors, another 2 or other undefined ones",
+                       [&] { run(1); });
+  require_error<Error>("one replica returned 2 tensors, another 1", [&] { run(2); });
+  require_error<OutOfMemoryError>("data_parallel: in replica 1 on cpu:1: no memory is left",
+                                  [&] { run(3); });
 }
 
 TEST_CASE("a module on several devices is none for DistributedDataParallel",

@@ -251,6 +251,17 @@ TEST_CASE("several machines do not meet at a name for this machine alone",
   REQUIRE_THROWS_AS(check_reachable("LOCALHOST"), EnvironmentError);
 }
 
+TEST_CASE("a place where ranks meet is a host and a port", "[rank_environment][quick]") {
+  const auto place = [](const std::string& url) { return to_string(networks->parse_url(url)); };
+  CHECK(networks->parse_url("tcp://[::1]:29400").host == "::1");
+  CHECK(networks->parse_url("tcp://[fe80::1%eth0]:1").host == "fe80::1%eth0");
+  CHECK(networks->parse_url("tcp://node-1:65534").host == "node-1");
+  CHECK(networks->parse_url("tcp://node-1:65534").port == 65534);
+  for (const char* url : {"tcp://x:0", "tcp://x:-1", "tcp://x:65535", "tcp://::1:29400",
+                          "tcp://[::1:29400", "tcp://::1]:29400", "udp://x:1", "tcp://x", ""})
+    CHECK_THROWS_AS(place(url), Error);
+}
+
 TEST_CASE("ranks connect by every transport that has a name",
           "[rank_environment][quick][threads]") {
   const std::string transport = GENERATE(from_range(transport_names()));

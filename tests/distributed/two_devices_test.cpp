@@ -11,6 +11,8 @@
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/optim/clip_grad.h"
+#include "ringgrad/nn/optim/lbfgs.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -82,6 +84,18 @@ TEST_CASE("operands on two devices are refused", "[two_devices][quick][threads]"
   });
   require_error<DeviceError>("set_grad: the gradient is on cpu:1, expected cpu:0",
                              [&] { a.set_grad(b); });
+  require_error<DeviceError>("index: a tensor of places is on cpu:1, the tensor on cpu:0",
+                             [&] { a.index({index}); });
+  const Tensor here = zeros({2}).set_requires_grad();
+  const Tensor there = zeros({2}, {.device = kSecond}).set_requires_grad();
+  here.set_grad(a);
+  there.set_grad(b);
+  require_error<DeviceError>("clip_grad_norm_: gradients on cpu:", [&] {
+    optim::clip_grad_norm_({here, there}, 1);
+  });
+  require_error<Error>("LBFGS: parameter '' is float32 on cpu:1, the first one float32 on", [&] {
+    optim::LBFGS(std::vector{here, there});
+  });
   require_error<DeviceError>("to: device cpu:2 does not exist, expected an index below 2",
                              [&] { to(a, Device("cpu:2")); });
 }
