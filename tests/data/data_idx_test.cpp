@@ -7,11 +7,14 @@
 #include <numeric>
 
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/data/formats/byte_reader.h"
 #include "ringgrad/data/formats/idx.h"
+#include "ringgrad/data/image_dataset.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/data/data_files.h"
+#include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test::data_idx_test {
 
@@ -52,6 +55,29 @@ int64_t peak_resident_bytes() {
 }
 
 }  // namespace
+
+TEST_CASE("a data set of other shapes, dtypes or labels is none", "[quick]") {
+  const Tensor images = zeros({2, 1, 3, 3}, {.dtype = DType::UInt8});
+  const Tensor labels = tensor<int64_t>({0, 1});
+  const auto check = [&](const Tensor& x, const Tensor& y) {
+    return [=] {
+      check_dataset_invariants({.name = "own", .images = x, .labels = y, .classes = {"a", "b"}});
+    };
+  };
+  check(images, labels)();
+  const Tensor turned = images.as_strided({2, 1, 3, 3}, {9, 9, 1, 3}, 0);
+  for (const Tensor& wrong : {Tensor(), zeros({2, 3, 3}, {.dtype = DType::UInt8}), turned})
+    require_error<ShapeError>("dataset own: images must be contiguous [N, C, H, W]",
+                              check(wrong, labels));
+  require_error<DTypeError>("dataset own: images are float32, expected uint8",
+                            check(zeros({2, 1, 3, 3}), labels));
+  for (const Tensor& wrong : {Tensor(), tensor<int64_t>({0}), tensor<int64_t>({0, 1}, {2, 1}),
+                              tensor<int64_t>({0, 1, 1, 0}).as_strided({2}, {2}, 0)})
+    require_error<ShapeError>("dataset own: labels must be a contiguous [N]", check(images, wrong));
+  for (const int64_t label : {-1, 2})
+    require_error<IndexError>("dataset own: label " + std::to_string(label) + " of image 1",
+                              check(images, tensor<int64_t>({0, label})));
+}
 
 TEST_CASE("idx: plain and gzipped files of known bytes", "[quick]") {
   Pair pair;

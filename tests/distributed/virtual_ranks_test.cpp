@@ -323,6 +323,11 @@ TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks]
   run_ddp_ranks(1, [](ProcessGroup& group) {
     const auto mlp = make_net<Mlp>(3, DType::Float64);
     VirtualRanks alone(*mlp, group, {.shards = 4});
+    must_be_refused(group, "every rank has all gradients", [&] { (void)alone.step_share(); });
+    const auto frozen = make_net<Mlp>(3, DType::Float64);
+    for (const Tensor& parameter : frozen->parameters()) parameter.requires_grad_(false);
+    must_be_refused(group, "no parameter that requires a gradient",
+                    [&] { VirtualRanks(*frozen, group, {.shards = 1}); });
     const Samples words = own_samples(alone, {6}, 3, DType::Float64, 0, 8);
     must_be_refused(group, "two gradients of shard 1", [&] {
       alone.step(8, [&](const VirtualRanks::Shard& shard) {

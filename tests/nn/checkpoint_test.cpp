@@ -169,6 +169,17 @@ TEST_CASE("safetensors: hostile headers are refused with a reason", "[quick]") {
       {R"({"a":{"dtype":{},"shape":[1],"data_offsets":[0,4]}})", 4, "a string was expected"},
       {R"({"a":[1]})", 0, "an object was expected"},
       {R"({"a":null})", 0, "an object was expected"},
+      {R"({"a":"F32"})", 0, "a JSON string where an object was expected"},
+      {R"({"a":{"dtype":"F32","shape":[{}],"data_offsets":[0,4]}})", 4,
+       "a JSON object where an unsigned number was expected"},
+      {R"({"a":{"dtype":"F32","shape":"1","data_offsets":[0,4]}})", 4, "a JSON string where"},
+      {R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4,
+       "a JSON array where a string was expected"},
+      {R"({"__metadata__":{"k":["1"]}})", 0, "a JSON array where a string was expected"},
+      {R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, "needs"},
+      {R"({"__metadata__":{"sha256":"00"}})", 0, "expected 00. Nothing"},
+      {R"({"__metadata__":{"sha256":"\u0030000000000000000000000000000000000000000000000000000000000000000"}})",
+       0, "the header, bytes 8 to 107, has SHA-256"},
       {R"({"a":true})", 0, "an object was expected"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})", 4, "no valid JSON at byte"},
       {R"({} x)", 0, "no valid JSON at byte"},
@@ -213,6 +224,9 @@ TEST_CASE("safetensors: no more than 65,536 tensors and a header of 16 MiB", "[q
     json += (i ? ",\"" : "\"") + std::to_string(i) +
             R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   REQUIRE(contains(load_error(folder, file_of(json + "}", 0)), "more than 65536 tensors"));
+  json = R"({"__metadata__":{"0":"")";
+  for (int i = 1; i <= 2 * 65'536 + 1; ++i) json += ",\"" + std::to_string(i) + R"(":"")";
+  REQUIRE(contains(load_error(folder, file_of(json + "}}", 0)), "too much metadata"));
   REQUIRE(contains(load_error(folder, file_of("{}" + std::string(16 << 20, ' '), 0)),
                    "expected at most 16777216"));
 }
