@@ -1,12 +1,16 @@
 // create_graph: gradients with a history of their own. What single operations give is in op_test,
 // whole programs are in second_order_test; here is what the engine does, and what it refuses.
+#include <sstream>
+
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/differentiable.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/gradcheck.h"
+#include "ringgrad/autograd/graph_print.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/nn.h"
 #include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
@@ -182,6 +186,20 @@ TEST_CASE("backward takes create_graph as its third argument, too", "[autograd][
   y.backward({}, true, false);  // the graph was retained
   CHECK(!x.grad().requires_grad());
   CHECK(to_vector<double>(x.grad()) == Values{12, 3, 0.75});
+}
+
+TEST_CASE("values and kernels are kept in a backward with create_graph, too", "[autograd][quick]") {
+  const Tensor x = leaf({2});
+  for (const bool create_graph : {false, true}) {
+    const Tensor y = sum(pow(x, 3));
+    const KernelProfile profile;
+    slope(y, x, create_graph);
+    CHECK(!profile.calls().empty());
+  }
+  const GraphValues values;
+  std::ostringstream out;
+  print_graph(out, slope(pow(x, 3), x), {{"x", x}});
+  require_contains(out.str(), "pow [1] = 12 <- ");
 }
 
 TEST_CASE("gradients that backward leaves have a history, and nobody writes to them",

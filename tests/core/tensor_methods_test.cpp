@@ -71,6 +71,31 @@ TEST_CASE("x[i] and x.index() see the same elements, and what is assigned to the
   });
 }
 
+TEST_CASE("places along dimensions that are apart come first, and those beside each other stay",
+          "[quick]") {
+  const Tensor x = counted({2, 3, 2, 3});
+  const Tensor rows = tensor<int64_t>({2, 0});
+  const Tensor columns = tensor<int64_t>({-1, 1});
+  const auto at = [](int64_t a, int64_t b, int64_t c, int64_t d) {
+    return static_cast<double>(((a * 3 + b) * 2 + c) * 3 + d);
+  };
+  const Tensor apart = x.index({Slice(), rows, Slice(), columns});          // [place, a, c]
+  const Tensor beside = x.index({Slice(), rows, tensor<int64_t>({1, 0})});  // [a, place, d]
+  REQUIRE(apart.shape() == Shape{2, 2, 2});
+  REQUIRE(beside.shape() == Shape{2, 2, 3});
+  const int64_t row[] = {2, 0};
+  const int64_t column[] = {2, 1};
+  for (int64_t a = 0; a < 2; ++a)
+    for (int64_t i = 0; i < 2; ++i) {
+      for (int64_t c = 0; c < 2; ++c)
+        CHECK(apart[i][a][c].item<double>() == at(a, row[i], c, column[i]));
+      for (int64_t d = 0; d < 3; ++d)
+        CHECK(beside[a][i][d].item<double>() == at(a, row[i], 1 - i, d));
+    }
+  require_error<IndexError>("and at most one Ellipsis", [&] { x.index({Ellipsis, Ellipsis}); });
+  require_error<IndexError>("index: 5 dimensions are named", [&] { x.index({0, 0, 0, 0, 0}); });
+}
+
 TEST_CASE("x.index_put_() writes where x.index() reads", "[quick]") {
   const Tensor x = counted({2, 3});
   x.index_put_({x > 3.5}, -1);
