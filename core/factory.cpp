@@ -13,6 +13,7 @@ namespace {
 Tensor allocate(const Shape& shape, const Strides& strides, int64_t elements, DType dtype,
                 Device device, bool channel_blocked = false) {
   auto storage = std::make_shared<Storage>(static_cast<size_t>(elements) * itemsize(dtype), device);
+  if (channel_blocked) storage->twins = std::make_shared<char>();
   return Tensor(std::move(storage), shape, strides, 0, dtype, channel_blocked);
 }
 

@@ -149,6 +149,9 @@ void begin_write(const char* operation, const Tensor& x) {
         " was computed from leaves that want a gradient, "
         "which would be wrong after a write that the graph does not know; "
         "write before, or to x.detach() where nothing else needs the values");
+  CHECK(x.storage()->twins.use_count() <= 1, operation, ": the elements of shape ", x.shape(),
+        " are seen by others, too: the tensor is channel-blocked and has views, or is such a view, "
+        "which are copies; take y = contiguous(y) before the first view of y");
   x.storage()->bump_version();
 }
 

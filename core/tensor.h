@@ -58,6 +58,11 @@ class Storage {
   // memory but that of distributed/zero/, which sets it before others have the storage.
   std::function<void(const Tensor& x)> before_access;
 
+  // Held by all storages that hold the elements of one channel-blocked tensor: its own, which is
+  // made with it, and those of its views, which are copies. While there are several, none may be
+  // written to, because the others would not show it.
+  std::shared_ptr<const void> twins;
+
  private:
   void* data_;
   size_t nbytes_;
@@ -421,9 +426,10 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 bool has_internal_overlap(const Tensor& x);
 
 // Every write to the elements of x begins here. Raises x's version, so that a graph that saved x
-// notices. Throws Error in the name of `operation` in two cases. If several elements share one
+// notices. Throws Error in the name of `operation` in three cases. If several elements share one
 // place, only the last value would be kept. If x was computed from leaves that require a gradient,
-// the graph would not know of the write and would be wrong.
+// the graph would not know of the write and would be wrong. If x is channel-blocked and has views,
+// or is such a view, they are copies of each other, and the others would not show the write.
 void begin_write(const char* operation, const Tensor& x);
 
 }  // namespace ringgrad

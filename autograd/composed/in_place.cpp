@@ -31,7 +31,7 @@ template <class Compute>
 const Tensor& assign(const char* name, const Tensor& x, const Compute& compute) {
   OpScope scope(name);
   check_defined(name, x);
-  const bool seen_by_others = x.storage().use_count() > 1;
+  const bool seen_by_others = x.storage().use_count() > 1 || x.storage()->twins.use_count() > 1;
   const Tensor y = compute();
   CHECK_AS(ShapeError, y.shape() == x.shape(), name, ": the tensor has shape ", x.shape(),
            ", the result ", y.shape(), ", expected equal shapes");
@@ -156,7 +156,8 @@ const Tensor& Tensor::normal_(Real mean, Real std) const {
 // An element picked by a mask or by numbers is a copy. A value assigned to it would be lost
 // silently.
 static void check_lasting(const Tensor& part) {
-  CHECK(!part.is_sole_owner(), "operator=: the value goes to a copy of shape ", part.shape(),
+  CHECK(!part.is_sole_owner() || part.storage()->twins,
+        "operator=: the value goes to a copy of shape ", part.shape(),
         " that nobody sees, expected a part of a tensor, "
         "by places and slices; write x.index_put_({…}, values)");
 }

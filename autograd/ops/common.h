@@ -89,10 +89,9 @@ Tensor elementwise(const char* name, const Tensor& x_, Takes takes, Saves saves,
                         });
 }
 
-// Returns x in a form that a view can share. A channel-blocked tensor becomes strided for good,
-// under every handle, so that writing to the view writes to x. If the view has a history and cannot
-// be written to, x is copied instead. The version is carried over, because a SavedTensor compares
-// it.
+// Returns x in a form that a view can share. A channel-blocked x is copied, and neither can be
+// written to while both are there (Storage::twins). x itself stays as it is, because other threads
+// may read it.
 Tensor viewable(const Tensor& x);
 
 // Returns elements begin, …, begin + (length - 1) step along d, without history.

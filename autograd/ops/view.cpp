@@ -36,21 +36,18 @@ std::optional<Strides> strides_of_reshaped(const Tensor& x, const Shape& shape) 
 
 // Returns `shape` with its -1 replaced by the size that x's number of elements requires.
 Shape resolve_shape(const Tensor& x, Shape shape) {
-  int64_t known = 1;
+  const Shape wanted = shape;
   int unknown = -1;
   for (int d = 0; d < shape.dim(); ++d) {
-    CHECK_AS(ShapeError, shape[d] >= 0 || (shape[d] == -1 && unknown < 0), "reshape: shape ", shape,
-             " has negative sizes, expected at most one -1 (what is left)");
-    if (shape[d] < 0)
-      unknown = d;
-    else  // a product that wraps must not equal x's number of elements
-      CHECK_AS(ShapeError, !__builtin_mul_overflow(known, shape[d], &known), "reshape: shape ",
-               shape, " has too many elements");
+    CHECK_AS(ShapeError, shape[d] >= 0 || (shape[d] == -1 && unknown < 0), "reshape: shape ",
+             wanted, " has negative sizes, expected at most one -1 (what is left)");
+    if (shape[d] < 0) shape[unknown = d] = 1;
   }
+  const int64_t known = count_elements("reshape", shape);
   if (unknown >= 0) {
     CHECK_AS(ShapeError, known > 0 && x.numel() % known == 0, "reshape: a tensor of shape ",
              x.shape(), " has ", x.numel(), " elements, which leaves no size for the -1 in ",
-             shape);
+             wanted);
     shape[unknown] = x.numel() / known;
   }
   CHECK_AS(ShapeError, unknown >= 0 || known == x.numel(), "reshape: a tensor of shape ", x.shape(),
@@ -70,12 +67,9 @@ Tensor part_of(const Tensor& x, int d, int64_t begin, int64_t length, int64_t st
 }
 
 Tensor viewable(const Tensor& x) {
-  if (!x.is_channel_blocked() || wants_grad(x)) return strided(x);
   const Tensor y = strided(x);
-  for (uint32_t v = y.storage()->version(); v < x.storage()->version(); ++v)
-    y.storage()->bump_version();
-  x.set_data(y);
-  return x;
+  if (x.is_channel_blocked()) y.storage()->twins = x.storage()->twins;
+  return y;
 }
 
 Tensor reshape(const Tensor& x_, const Shape& wanted) {

@@ -1,8 +1,10 @@
 // Operations made of others: what they refuse, and what PyTorch cannot say of them
 // (tests/golden/golden_tensor_ops.cpp has its values and gradients).
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/ops.h"
@@ -323,27 +325,76 @@ TEST_CASE("a quotient of whole numbers has a fraction, as in PyTorch", "[quick]"
   }
 }
 
-TEST_CASE("what is written to a part of a convolution's result is written to the result",
+TEST_CASE("a write that a channel-blocked tensor or its view would not show is refused",
           "[quick]") {
   const NoGradGuard no_grad;
-  // 8 times 4.
-  const auto convolved = [] { return conv2d(ones({1, 1, 3, 3}), ones({2, 1, 2, 2})); };
-  const auto sum_after = [&](const std::function<void(const Tensor& y)>& write) {
-    const Tensor y = convolved();
-    write(y);
-    return y.sum().item<double>();
+  const Tensor y =
+      to_layout(arange(36, {.dtype = DType::Float32}).view({2, 2, 3, 3}), Layout::ChannelBlocked);
+  const auto refuses = [&](const char* operation, const std::function<void()>& write) {
+    const double before = y.sum().item<double>();
+    const std::string what = thrown<Error>(write);
+    require_contains(what, operation);
+    require_contains(what, "the tensor is channel-blocked and has views, or is such a view");
+    CHECK(y.sum().item<double>() == before);
   };
-  CHECK(sum_after([](const Tensor& y) { y[0] += 1; }) == 40);
-  CHECK(sum_after([](const Tensor& y) { y.index({0, 1}) = 0; }) == 16);
-  CHECK(sum_after([](const Tensor& y) { y.narrow(1, 0, 1).fill_(0); }) == 16);
-  CHECK(sum_after([](const Tensor& y) { y.flatten()[7] = 0; }) == 28);
-  CHECK(sum_after([](const Tensor& y) { y.view({2, 4})[1] *= 2; }) == 48);
-  CHECK(sum_after([](const Tensor& y) { y.transpose(2, 3).zero_(); }) == 0);
-  CHECK(sum_after([](const Tensor& y) { fill_(y.squeeze(0), 0); }) == 0);
-  const Tensor y = convolved();
-  const Tensor same = y;
-  y[0][0] = 0;
-  CHECK(same.sum().item<double>() == 16);
+  refuses("copy_", [&] { y[0] += 1; });
+  refuses("fill_", [&] { y.detach()[0] = 3; });
+  refuses("fill_", [&] { y.detach()[1][0][2] = 3; });
+  refuses("copy_", [&] { y.index({0, 1}).copy_(ones({3, 3})); });
+  refuses("fill_", [&] { y.narrow(1, 0, 1).fill_(0); });
+  refuses("fill_", [&] { y.flatten()[7] = 0; });
+  refuses("copy_", [&] { y.view({4, 9})[1] *= 2; });
+  refuses("fill_", [&] { y.transpose(2, 3).detach().zero_(); });
+  refuses("fill_", [&] { y.expand({2, 2, 3, 3}).zero_(); });
+  refuses("uniform_", [&] { y.slice(1, 1).uniform_(); });
+  {
+    const Tensor view = y.select(0, 1);
+    refuses("fill_", [&] { y.zero_(); });  // the view would keep the old values
+    refuses("fill_", [&] { y.detach().zero_(); });
+    refuses("copy_", [&] { y += 1; });
+    CHECK(view.sum().item<double>() == 27 * 18 - 9);
+  }
+  y.zero_();  // no view is left
+  CHECK(y.sum().item<double>() == 0);
+  const Tensor rest = [&] { return to_layout(ones({1, 2, 3, 3}), Layout::ChannelBlocked)[0]; }();
+  rest[0] = 3;  // whose tensor is gone
+  CHECK(rest.sum().item<double>() == 36);
+  const Tensor z = contiguous(y);  // as the error says
+  z[0] += 1;
+  CHECK(z.sum().item<double>() == 18);
+}
+
+TEST_CASE("a view of a channel-blocked tensor with a history is not changed behind its back",
+          "[quick]") {
+  const Tensor x = ones({1, 2, 3, 3}).requires_grad_();
+  const Tensor y = to_layout(x * 2, Layout::ChannelBlocked);
+  Tensor view = y.flatten();
+  CHECK(thrown<Error>([&] { view.detach().zero_(); }) != "nothing was thrown");
+  CHECK(thrown<Error>([&] { view.relu_(); }) != "nothing was thrown");
+  CHECK(thrown<Error>([&] { y.detach().zero_(); }) != "nothing was thrown");
+  (y.sum() + view.sum()).backward();
+  CHECK(x.grad().sum().item<double>() == 72);
+}
+
+TEST_CASE("threads that take views of one channel-blocked tensor do not disturb each other",
+          "[quick]") {
+  const Tensor y = to_layout(arange(2 * 17 * 9, {.dtype = DType::Float32}).view({2, 17, 3, 3}),
+                             Layout::ChannelBlocked);
+  const double sum = y.sum().item<double>();
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 2; ++t)
+      threads.emplace_back([&] {
+        const NoGradGuard no_grad;
+        for (int i = 0; i < 50; ++i) {
+          const double parts = y[0].sum().item<double>() + y[1].sum().item<double>();
+          wrong += parts != sum || y.flatten().sum().item<double>() != sum;
+        }
+      });
+  }
+  CHECK(wrong == 0);
+  CHECK(y.is_channel_blocked());  // reading changed nothing
 }
 
 TEST_CASE("a scatter of several values to one place leaves their sum, and x elsewhere", "[quick]") {

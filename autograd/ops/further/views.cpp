@@ -43,18 +43,29 @@ Tensor transpose(const Tensor& x, Int dim0, Int dim1) {
   return permute(x, order);
 }
 
+// The strided form of some of the channel-blocked images, without history; the others are not read.
+static Tensor some_images(const Tensor& images, int64_t begin, int64_t length) {
+  Shape shape = images.shape();
+  const int64_t offset = images.storage_offset() + begin * (images.flat_numel() / shape[0]);
+  shape[0] = length;
+  return viewable(Tensor(images.storage(), shape, contiguous_strides(shape), offset, images.dtype(),
+                         images.is_channel_blocked()));
+}
+
 Tensor slice(const Tensor& x_, Int dim, Int64 begin, Int64 end, Int64 step) {
   OpScope scope("slice");
   check_defined("slice", x_);
   dim = normalize_dim("slice", dim, x_.dim());
   CHECK(step >= 1, "slice: the step is ", step, ", expected at least 1");
-  const Tensor x = viewable(x_);
-  const int64_t n = x.shape()[dim];
+  const int64_t n = x_.shape()[dim];
   begin = std::clamp<int64_t>(begin + (begin < 0 ? n : 0), 0, n);
   end = std::clamp<int64_t>(end + (end < 0 ? n : 0), begin, n);
   const int64_t length = end == begin ? 0 : (end - begin - 1) / step + 1;
+  const bool of_images = x_.is_channel_blocked() && dim == 0 && step == 1 && length > 0;
+  const Tensor x = of_images ? x_ : viewable(x_);
   return differentiable(
-      "slice", {x}, part_of(x, dim, begin, length, step),
+      "slice", {x},
+      of_images ? some_images(x, begin, length) : part_of(x, dim, begin, length, step),
       [from = x.shape(), dim, begin, end, length, step](const Tensor& dy) -> Gradients {
         Tensor dx = zeros(from, {dy.dtype(), dy.device()});
         kernels::copy(part_of(dx, dim, begin, length, step), dy);
@@ -110,6 +121,7 @@ Tensor memory_in(const Tensor& images) {
 }
 Tensor images_in(const Tensor& memory, const Shape& shape) {
   const Tensor x = contiguous(memory);
+  if (!x.storage()->twins) x.storage()->twins = std::make_shared<char>();
   const Tensor images(x.storage(), shape, contiguous_strides(shape), x.storage_offset(), x.dtype(),
                       true);
   return differentiable("images_in", {x}, images,
