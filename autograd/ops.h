@@ -129,15 +129,9 @@ Mask all(const Tensor& x, const Dims& dims = {}, Flag keepdim = false);
 // mask ? a : b, with broadcasting. The mask is bool. The gradient goes to the operand that gave the
 // value.
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);
-inline Tensor where(const Tensor& mask, const Tensor& a, Scalar b) {
-  return where(mask, a, scalar_like(a, b));
-}
-inline Tensor where(const Tensor& mask, Scalar a, const Tensor& b) {
-  return where(mask, scalar_like(b, a), b);
-}
-inline Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
-  return where(mask, value, x);
-}
+Tensor where(const Tensor& mask, const Tensor& a, Scalar b);
+Tensor where(const Tensor& mask, Scalar a, const Tensor& b);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 // The selected elements as 1-D, in row-major order. Waits for the device.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 // int64 [n, mask.dim()]: the positions where the mask is true, in row-major order. Waits for the

@@ -43,9 +43,6 @@ Generator::Generator(uint64_t seed, Device device)
   set_state(seed, 0);
 }
 
-Generator::Generator(const Tensor& state)
-    : state_(copy_of(state, {state.dtype(), state.device()})) {}
-
 void Generator::set_state(uint64_t seed, uint64_t offset) {
   copy_(state_, tensor<int64_t>({static_cast<int64_t>(seed), static_cast<int64_t>(offset)}));
 }
@@ -78,6 +75,7 @@ void manual_seed(uint64_t seed) {
 void uniform_(const Tensor& x, Real low, Real high) {
   CHECK(std::isfinite(high - low) && low <= high, "uniform_: the bounds are ", low, " and ", high,
         ", expected finite numbers at a finite distance, the lower one first");
+  for (const double bound : {low, high}) check_holds("uniform_", x.dtype(), bound);
   draw_into("uniform_", x,
             [=](const Tensor& y, const Tensor& state) { kernels::uniform(y, state, low, high); });
 }

@@ -1,8 +1,9 @@
 #include "ringgrad/core/scalar.h"
 
+#include <cmath>
 #include <ostream>
 
-#include "ringgrad/core/error.h"
+#include "ringgrad/core/base/check.h"
 
 namespace ringgrad {
 
@@ -12,18 +13,24 @@ void throw_out_of_range(const std::string& number, size_t bytes) {
 }
 
 bool holds(DType dtype, Scalar number) {
-  if (is_floating(dtype) || dtype == DType::Bool) return true;
+  if (dtype == DType::Bool || dtype == DType::Float64) return true;
   if (number.is_integer() && dtype == DType::Int64) return true;
-  const double limit = dtype == DType::UInt8 ? 0x1p8 : dtype == DType::Int32 ? 0x1p31 : 0x1p63;
   // Rounding leaves each number on its side of these limits.
-  const double value = number.to<double>();
+  const auto value = number.to<double>();
+  if (is_floating(dtype)) {
+    const double most = dtype == DType::Float16    ? 65504
+                        : dtype == DType::BFloat16 ? 0x1.fep127
+                                                   : 0x1.fffffep127;
+    return !std::isfinite(value) || std::abs(value) <= most;
+  }
+  const double limit = dtype == DType::UInt8 ? 0x1p8 : dtype == DType::Int32 ? 0x1p31 : 0x1p63;
   return value < limit && (dtype == DType::UInt8 ? value > -limit : value >= -limit);  // NaN is not
 }
 
 void check_holds(const char* operation, DType dtype, Scalar number) {
-  if (!holds(dtype, number))
-    throw DTypeError(
-        str(operation, ": the tensor is ", dtype, ", which cannot hold the number ", number));
+  CHECK_AS(DTypeError, holds(dtype, number), operation, ": the tensor is ", dtype,
+           ", which cannot hold the number ", number,
+           "; take a wider one, or infinity if it is floating");
 }
 
 std::ostream& operator<<(std::ostream& out, Scalar number) {

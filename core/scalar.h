@@ -53,9 +53,10 @@ class Scalar {
   };
 };
 
-// Returns true if the number, without its fraction, can become an element. Floating dtypes and bool
-// take any number. Integer dtypes take the numbers in their range. uint8 also takes -255 to -1,
-// which wrap.
+// Returns true if the number can become an element: rounded, or without its fraction. Bool takes
+// any number. Floating dtypes take infinities, NaN and what is not beyond their largest number, as
+// in PyTorch. Integer dtypes take the numbers in their range. uint8 also takes -255 to -1, which
+// wrap.
 bool holds(DType dtype, Scalar number);
 // Throws DTypeError in the name of `operation` unless the dtype holds the number.
 void check_holds(const char* operation, DType dtype, Scalar number);

@@ -94,7 +94,8 @@ void choose_at_start() {
   }
 }
 BEFORE_MAIN(isa, choose_at_start());
-BEFORE_MAIN(check, register_cpu_check([] { (void)isa(); }));
+BEFORE_MAIN(
+    check, cpu_check = [] { (void)isa(); });
 
 }  // namespace
 

@@ -24,8 +24,8 @@ bool is_whole(Scalar number) {
 bool holds_exactly(DType dtype, Scalar number) {
   const auto value = number.to<double>();
   if (dtype == DType::Bool) return value == 0 || value == 1;
-  return holds(dtype, number) && (is_floating(dtype) || is_whole(number)) &&
-         (dtype != DType::UInt8 || value >= 0);
+  return is_floating(dtype) ||
+         (holds(dtype, number) && is_whole(number) && (dtype != DType::UInt8 || value >= 0));
 }
 
 Tensor in_dtype(const Tensor& x, DType dtype) {

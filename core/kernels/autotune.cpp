@@ -217,7 +217,7 @@ bool choose(const ObservedCall& call, const std::function<void(Stream)>& native,
   return vendor_is_faster(call.stream, call_signature(call.kernel.name(), call.arguments), native,
                           vendor);
 }
-BEFORE_MAIN(autotune, register_vendor_choice(choose));
+BEFORE_MAIN(autotune, vendor_choice = choose);
 
 }  // namespace
 

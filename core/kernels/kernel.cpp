@@ -8,8 +8,6 @@ namespace ringgrad {
 namespace {
 
 constinit const KernelBase* kernels_head = nullptr;
-constinit VendorChoice vendor_choice = nullptr;
-constinit CpuCheck cpu_check = nullptr;
 std::atomic<std::optional<Provider>> of_process;
 constinit thread_local std::optional<Provider> of_thread;
 
@@ -34,19 +32,11 @@ Provider preferred_provider(DeviceType device) {
 
 const KernelBase* first_kernel() { return kernels_head; }
 
-bool register_vendor_choice(VendorChoice choice) {
-  vendor_choice = choice;
-  return true;
-}
 bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor) {
   return vendor_choice && vendor_choice(call, native, vendor);
 }
 
-bool register_cpu_check(CpuCheck check) {
-  cpu_check = check;
-  return true;
-}
 void check_cpu_kernels() {
   if (cpu_check) cpu_check();
 }

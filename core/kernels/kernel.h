@@ -129,19 +129,19 @@ struct ObservedCall {
 };
 
 // Chooses between a kernel's two providers for Provider::Fastest. True means the vendor's.
-// autotune.h describes the two functions and registers itself here. Without it the native one is
-// chosen.
+// Set before main by autotune.cpp; autotune.h describes the two functions. Without it the native
+// one is chosen.
 using VendorChoice = bool (*)(const ObservedCall& call, const std::function<void(Stream)>& native,
                               const std::function<bool(Stream)>& vendor);
-bool register_vendor_choice(VendorChoice choice);
+inline constinit VendorChoice vendor_choice = nullptr;
 bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
-// Throws if this machine cannot run the CPU's kernels. The registered check (core/cpu/isa.cpp)
-// decides.
-void check_cpu_kernels();
+// Throws if this machine cannot run the CPU's kernels. Set before main by core/cpu/isa.cpp, if at
+// all.
 using CpuCheck = void (*)();
-bool register_cpu_check(CpuCheck check);
+inline constinit CpuCheck cpu_check = nullptr;
+void check_cpu_kernels();
 
 // Is called around every kernel of its thread, to measure it: core/kernels/kernel_profile.h.
 class KernelObserver {

@@ -2,6 +2,8 @@
 // would round them.
 #include "ringgrad/core/scalar.h"
 
+#include <cmath>
+#include <functional>
 #include <limits>
 
 #include "ringgrad/autograd/ops.h"
@@ -139,6 +141,56 @@ TEST_CASE("narrower integers wrap beside a number, and refuse one that they cann
   require_error<DTypeError>("pow: the tensor is int32 and the exponent -1", [&] { pow(x, -1); });
   require_error<DTypeError>("pow: unsupported dtype bool",
                             [] { pow(ones({1}, {.dtype = DType::Bool}), 2); });
+}
+
+TEST_CASE("a number beyond the largest of a floating dtype becomes no element, as in PyTorch",
+          "[quick]") {
+  const Tensor half = ones({2}, {.dtype = DType::Float16});
+  const Tensor mask = tensor<bool>({true, false});
+  const auto refuses = [](const char* operation, const std::function<void()>& write) {
+    require_error<DTypeError>(
+        std::string(operation) + ": the tensor is float16, which cannot hold the number", write);
+  };
+  for (const double c : {-1e9, 65505., 1e300}) {
+    refuses("masked_fill", [&] { masked_fill(half, mask, c); });
+    refuses("masked_fill", [&] { half.masked_fill_(mask, c); });
+    refuses("where", [&] { where(mask, half, c); });
+    refuses("where", [&] { where(mask, c, half); });
+    refuses("full", [&] { full({2}, c, {.dtype = DType::Float16}); });
+    refuses("full_like", [&] { full_like(half, c); });
+    refuses("fill_", [&] { half.fill_(c); });
+    refuses("scalar_like", [&] { half.index_put_({0}, c); });
+    refuses("clamp", [&] { clamp_max(half, c); });
+    refuses("clamp", [&] { clamp_min(half, c); });
+    refuses("full", [&] { pad(half, {1, 1}, c); });
+    if (c > 0) refuses("uniform_", [&] { half.uniform_(0, c); });
+  }
+  CHECK(to_vector<float>(half) == std::vector<float>{1, 1});  // nothing was half done
+  const auto first = [&](double c, DType dtype) {
+    return masked_fill(ones({2}, {.dtype = dtype}), mask, c)[0].item<double>();
+  };
+  CHECK(first(65504, DType::Float16) == 65504);
+  CHECK(first(-INFINITY, DType::Float16) == -INFINITY);
+  CHECK(std::isnan(first(NAN, DType::Float16)));
+  CHECK(first(0x1.fep127, DType::BFloat16) == 0x1.fep127);
+  CHECK(first(0x1.fffffep127, DType::Float32) == 0x1.fffffep127);
+  CHECK(first(1e300, DType::Float64) == 1e300);
+  CHECK_THROWS_AS(first(0x1.ffp127, DType::BFloat16), DTypeError);
+  CHECK_THROWS_AS(first(1e39, DType::Float32), DTypeError);
+}
+
+TEST_CASE("arithmetic beside a number beyond a dtype's range is infinite, as in PyTorch",
+          "[quick]") {
+  for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32}) {
+    const Tensor x = ones({1}, {.dtype = dtype});
+    CHECK((x + 1e39).item<double>() == INFINITY);
+    CHECK((x - 1e39).item<double>() == -INFINITY);
+    CHECK((x * -1e39).item<double>() == -INFINITY);
+    CHECK((x / 1e39).item<double>() == 0);
+    CHECK((1e39 / x).item<double>() == INFINITY);
+    CHECK((x < 1e39).item<bool>());
+    CHECK(!(x == -1e39).item<bool>());
+  }
 }
 
 TEST_CASE("a comparison refuses a number that would wrap into another", "[quick]") {

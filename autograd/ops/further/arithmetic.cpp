@@ -17,7 +17,14 @@ void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   CHECK_AS(DTypeError, is_floating(x.dtype()) || is_whole(c), operation, ": the tensor is ",
            x.dtype(), " and the number ", c,
            ", expected a whole number; convert the tensor with to(x, DType::Float32)");
-  check_holds(operation, x.dtype(), c);
+  if (!is_floating(x.dtype())) check_holds(operation, x.dtype(), c);
+}
+
+// Returns c as a tensor [] that an operation computes with: beyond the range of a floating dtype it
+// is infinite, as a result would be, though no element could be set to it.
+Tensor operand(const Tensor& x, Scalar c) {
+  const Scalar infinite = std::copysign(INFINITY, c.to<double>());
+  return scalar(holds(x.dtype(), c) ? c : infinite, {x.dtype(), x.device()});
 }
 
 // Returns c as a tensor []. Throws if the dtype cannot hold the number, because a wrapped one would
@@ -26,7 +33,7 @@ Tensor exact_scalar(const char* operation, const Tensor& x, Scalar c) {
   check_scalar(operation, x, c);
   CHECK_AS(DTypeError, holds_exactly(x.dtype(), c), operation, ": the tensor is ", x.dtype(),
            ", which cannot hold the number ", c, "; convert the tensor with to(x, DType::Int64)");
-  return scalar(c, {x.dtype(), x.device()});
+  return operand(x, c);
 }
 
 // Returns -c in x's dtype. Integers wrap, so INT64_MIN is its own negative.
@@ -219,9 +226,21 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   return to(y, x.dtype());
 }
 
-Tensor scalar_like(const Tensor& x, Scalar c) {
-  check_scalar("scalar_like", x, c);
+// Returns c as a tensor [] from which elements are taken.
+static Tensor element(const char* operation, const Tensor& x, Scalar c) {
+  check_scalar(operation, x, c);
+  check_holds(operation, x.dtype(), c);
   return scalar(c, {x.dtype(), x.device()});
+}
+Tensor scalar_like(const Tensor& x, Scalar c) { return element("scalar_like", x, c); }
+Tensor where(const Tensor& mask, const Tensor& a, Scalar b) {
+  return where(mask, a, element("where", a, b));
+}
+Tensor where(const Tensor& mask, Scalar a, const Tensor& b) {
+  return where(mask, element("where", b, a), b);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
+  return where(mask, element("masked_fill", x, value), x);
 }
 
 static Tensor shifted(const char* name, const Tensor& x_, Scalar c) {
@@ -257,8 +276,7 @@ Tensor div(const Tensor& x, Scalar c) {
       x.device().is_cpu() && x.dtype() == accumulator_dtype(x.dtype()) && !x.is_channel_blocked();
   const double reciprocal = 1 / c.to<double>();
   const bool has_reciprocal = std::isnormal(static_cast<float>(reciprocal));
-  return divides || !has_reciprocal ? div(x, full({}, c, {x.dtype(), x.device()}))
-                                    : mul(x, reciprocal);
+  return divides || !has_reciprocal ? div(x, operand(x, c)) : mul(x, reciprocal);
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1); }
@@ -317,7 +335,7 @@ Tensor operator/(Scalar c, const Tensor& x) {
   check_defined("div", x);
   const DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::Float32;
   const Tensor wide = to(x, accumulator_dtype(dtype));  // 16-bit results are rounded once
-  return to(div(scalar_like(wide, c), wide), dtype);
+  return to(div(operand(wide, c), wide), dtype);
 }
 Tensor clamp(const Tensor& x, std::optional<Scalar> lower, std::optional<Scalar> upper) {
   check_defined("clamp", x);
@@ -331,6 +349,8 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> lower, std::optional<Scalar>
     const Tensor from = lower ? maximum(x, exact_scalar("clamp", x, low)) : x;
     return upper ? minimum(from, exact_scalar("clamp", x, high)) : from;
   }
+  check_holds("clamp", x.dtype(), low);
+  check_holds("clamp", x.dtype(), high);
   const Takes takes = 0 < low || high < 0 ? Takes::Strided : Takes::AnyLayout;
   return elementwise("clamp", x, takes, Saves::Input, kernels::clamp, kernels::clamp_backward,
                      low.to<double>(), high.to<double>());
