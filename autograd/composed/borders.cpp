@@ -55,10 +55,11 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& widths, PadMode mode, Sc
              "pad: dimension ", d, " of shape ", x.shape(), " with ", before,
              " elements before and ", after, " behind, expected at most ", most,
              ", and some that are left");
-    std::vector<int64_t> places;
-    places.reserve(before + n + after);  // throws at once if so many do not fit into memory
-    for (int64_t at = -before; at < n + after; ++at) places.push_back(place_inside(at, n, mode));
-    y = index_select(y, d, tensor(places, x.device()));
+    // A tensor, because it says in our own words if so many do not fit into memory.
+    const Tensor places = empty({before + n + after}, {.dtype = DType::Int64});
+    auto* place = places.data<int64_t>();
+    for (int64_t at = -before; at < n + after; ++at) *place++ = place_inside(at, n, mode);
+    y = index_select(y, d, on_device(places, x.device()));
   }
   return y.is_same(x) ? clone(x) : y;
 }
@@ -81,8 +82,9 @@ Tensor unfold(const Tensor& x, const UnfoldOptions& o) {
   check_dim("unfold", "the input", x, 4);
   const auto fits = [](int64_t n, int64_t kernel, int64_t stride, int64_t padding,
                        int64_t dilation) {
-    return kernel >= 1 && stride >= 1 && padding >= 0 && dilation >= 1 &&
-           n + 2 * padding > dilation * (kernel - 1);
+    constexpr int64_t kMost = INT32_MAX;  // the product of two does not overflow
+    return kernel >= 1 && kernel <= kMost && stride >= 1 && padding >= 0 && padding <= kMost &&
+           dilation >= 1 && dilation <= kMost && n + 2 * padding > dilation * (kernel - 1);
   };
   CHECK_AS(ShapeError,
            fits(x.size(2), o.kernel.h, o.stride.h, o.padding.h, o.dilation.h) &&
@@ -106,7 +108,8 @@ Tensor pixel_shuffle(const Tensor& x, Int64 r) {
   const int64_t width = x.size(-1);
   Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 3)));
   const int64_t images = shape.numel();
-  for (const int64_t size : {channels, height * r, width * r}) shape.push_back(size);
+  const auto times_r = [r](int64_t size) { return count_elements("pixel_shuffle", {size, r}); };
+  for (const int64_t size : {channels, times_r(height), times_r(width)}) shape.push_back(size);
   return reshape(permute(reshape(x, {images, channels, r, r, height, width}), {0, 1, 4, 2, 5, 3}),
                  shape);
 }
@@ -121,7 +124,8 @@ Tensor pixel_unshuffle(const Tensor& x, Int64 r) {
   const int64_t width = x.size(-1) / r;
   Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 3)));
   const int64_t images = shape.numel();
-  for (const int64_t size : {channels * r * r, height, width}) shape.push_back(size);
+  const int64_t all = count_elements("pixel_unshuffle", {channels, r, r});
+  for (const int64_t size : {all, height, width}) shape.push_back(size);
   return reshape(permute(reshape(x, {images, channels, height, r, width, r}), {0, 1, 3, 5, 2, 4}),
                  shape);
 }

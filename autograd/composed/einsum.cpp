@@ -27,6 +27,7 @@ Tensor arranged(Tensor x, std::string letters, const std::string& wanted) {
 }  // namespace
 
 Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
+  CHECK(equation_ != nullptr, "einsum: the equation is null, expected one as ij,jk->ik");
   std::string equation = equation_;
   std::erase(equation, ' ');
   const size_t comma = equation.find(',');
@@ -72,9 +73,9 @@ Tensor einsum(const char* equation_, const Tensor& a, const Tensor& b) {
           "', expected letters of the operands, each once");
   Shape all;
   const auto total = [&](const std::string& letters) {
-    int64_t product = 1;
-    for (char letter : letters) product *= sizes[letter];
-    return product;
+    Shape shape;  // whose product may be too large where another size is 0
+    for (char letter : letters) shape.push_back(sizes[letter]);
+    return count_elements("einsum", shape);
   };
   const Shape left = {total(batch), total(rows), total(inner)};
   const Shape right = {total(batch), total(inner), total(columns)};

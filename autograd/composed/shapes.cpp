@@ -55,7 +55,7 @@ std::vector<Tensor> chunk(const Tensor& x, Int64 chunks, Int dim) {
   check_defined("chunk", x);
   CHECK(chunks >= 1, "chunk: ", chunks, " parts, expected at least 1");
   const int64_t n = x.size(dim);
-  return split(x, std::max<int64_t>(1, n / chunks + (n % chunks > 0 ? 1 : 0)), dim);
+  return split(x, n == 0 ? 1 : (n - 1) / chunks + 1, dim);
 }
 
 Tensor repeat(const Tensor& x, const Shape& times) {
@@ -67,10 +67,16 @@ Tensor repeat(const Tensor& x, const Shape& times) {
   Tensor y = reshape(x, shape);
   for (int d = 0; d < times.dim(); ++d) {
     CHECK_AS(ShapeError, times[d] >= 0, "repeat: ", times, " has a negative number");
-    if (times[d] != 1)
-      y = times[d] == 0 ? slice(y, d, 0, 0) : cat(std::vector<Tensor>(times[d], y), d);
+    if (times[d] == 1) continue;
+    int64_t before = 1;
+    for (int i = 0; i < d; ++i) before *= shape[i];
+    const int64_t behind = y.numel() / std::max<int64_t>(before, 1);
+    count_elements("repeat", {shape[d], times[d]});
+    shape[d] *= times[d];
+    count_elements("repeat", shape);
+    y = reshape(expand(reshape(y, {before, 1, behind}), {before, times[d], behind}), shape);
   }
-  return times.dim() == 0 || times.numel() == 1 ? clone(y) : y;  // never x itself
+  return y.shares_memory_with(x) ? clone(y) : y;
 }
 
 Tensor squeeze(const Tensor& x) {
@@ -84,8 +90,11 @@ Tensor squeeze(const Tensor& x) {
 Tensor flip(const Tensor& x, const Dims& dims) {
   check_defined("flip", x);
   Tensor y = x;
+  std::vector<bool> flipped(static_cast<size_t>(x.dim()));
   for (const int each : dims) {
     const int d = normalize_dim("flip", each, x.dim());
+    CHECK(!flipped[d], "flip: dimension ", d, " is there twice, expected each at most once");
+    flipped[d] = true;
     const int64_t last = x.size(d) - 1;
     y = index_select(y, d, neg(on_device(arange(last + 1), x.device())) + last);
   }

@@ -243,11 +243,63 @@ TEST_CASE("sizes whose products do not fit are refused, or wrap into the right p
   require_error<ShapeError>("pad: dimension 0 of shape [3] with 0 elements before", [] {
     pad(zeros({3}), {0, INT64_MAX}, PadMode::Replicate);
   });
-  CHECK_THROWS_AS(pad(zeros({3}), {0, int64_t{1} << 61}, PadMode::Replicate), std::length_error);
-  CHECK_THROWS_AS(upsample(zeros({1, 1, 3, 3}), int64_t{1} << 61), std::length_error);
+  const int64_t large = int64_t{1} << 61;
+  require_error<ShapeError>("has too many elements", [&] {
+    pad(zeros({3}), {0, large}, PadMode::Replicate);
+  });
+  require_error<ShapeError>("upsample: from [1, 1, 3, 3] to 2305843009213693952 x", [&] {
+    upsample(zeros({1, 1, 3, 3}), large);
+  });
+  require_error<ShapeError>("repeat: shape [3, 4611686018427387904] has too many elements",
+                            [&] { repeat(zeros({3}), {2 * large}); });
+  require_error<ShapeError>("repeat: shape [4294967296, 4294967296] has too many elements", [] {
+    repeat(zeros({1}), {int64_t{1} << 32, int64_t{1} << 32});
+  });
+  CHECK(chunk(zeros({3}), INT64_MAX).size() == 3);
+  // The product of the dilation and the kernel is 2^64.
+  require_error<ShapeError>("unfold: the kernel 4294967297", [&] {
+    unfold(zeros({1, 1, 9, 9}), {.kernel = (int64_t{1} << 32) + 1, .dilation = int64_t{1} << 32});
+  });
+  require_error<ShapeError>("unfold: the kernel 3", [&] {
+    unfold(zeros({1, 1, 9, 9}), {.kernel = 3, .padding = INT64_MAX});
+  });
+  require_error<ShapeError>("pixel_unshuffle: shape [1, 4294967296, 4294967296]", [] {
+    pixel_unshuffle(zeros({1, 0, 0}), int64_t{1} << 32);
+  });
+  require_error<ShapeError>("pixel_shuffle: shape [4, 4611686018427387904]", [&] {
+    pixel_shuffle(zeros({0, 4, 4}), 2 * large);
+  });
+  // What is not summed is as large as 2^80, what is summed is nothing.
+  const Tensor nothing = zeros({0, 1, 1}).expand({0, int64_t{1} << 40, int64_t{1} << 40});
+  require_error<ShapeError>("einsum: shape", [&] { einsum("cab,cde->abde", nothing, nothing); });
   // 2^63 is 2 more than a multiple of 3.
   CHECK(to_vector<float>(roll(tensor<float>({1, 2, 3}), {INT64_MIN}, {0})) ==
         std::vector<float>{3, 1, 2});
+}
+
+TEST_CASE("repeat gives copies side by side, and their gradients together", "[quick]") {
+  const Tensor x = tensor<float>({1, 2, 3, 4}, {2, 2}).requires_grad_();
+  const Tensor y = repeat(x, {2, 1, 3});
+  CHECK(y.shape() == Shape{2, 2, 6});
+  CHECK(to_vector<float>(y) ==
+        std::vector<float>{1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4, 1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4});
+  y.sum().backward();
+  CHECK(to_vector<float>(x.grad()) == std::vector<float>{6, 6, 6, 6});
+  CHECK(repeat(x, {0, 2}).shape() == Shape{0, 4});
+  CHECK(repeat(zeros({0, 2}), {3, 2}).shape() == Shape{0, 4});
+  const Tensor one = ones({1});
+  repeat(one, {3})[0] = 2;  // a copy, each element at its own place
+  CHECK(one.item<float>() == 1);
+}
+
+TEST_CASE("einsum and flip refuse what PyTorch refuses", "[quick]") {
+  const Tensor x = ones({2, 2});
+  require_error<Error>("flip: dimension 0 is there twice", [&] { flip(x, {0, 0}); });
+  require_error<Error>("flip: dimension 1 is there twice", [&] { flip(x, {1, 0, -1}); });
+  require_error<Error>("einsum: the equation is null", [&] { einsum(nullptr, x, x); });
+  for (const char* equation : {"", ",", "ij->ij,", "ij,jk->ik->", "ij,jk-", "ij,jk>ik", "ij,j.k",
+                               "ij,jk->,", "ij,jk,kl->il", "...j,jk", "ii,ij", "ij,jk->ii"})
+    CHECK_THROWS_AS(einsum(equation, x, x), Error);
 }
 
 TEST_CASE("NaN stays NaN where numbers below a limit are replaced", "[quick]") {

@@ -95,6 +95,8 @@ struct Layer {
                !packed || (rows > 0 && rows <= batch_sizes[std::max(t - 1, int64_t{0})]), name,
                ": batch size ", t, " is ", rows,
                ", expected at least 1 and at most the one before");
+      CHECK_AS(ShapeError, !packed || rows <= x_.size(0) - steps.begin.back(), name,
+               ": the input has ", x_.size(0), " rows, the batch sizes together more");
       steps.begin.push_back(steps.begin.back() + rows);
     }
     CHECK_AS(ShapeError, !packed || steps.begin.back() == x_.size(0), name, ": the input has ",

@@ -94,8 +94,10 @@ Tensor upsample(const Tensor& input, Pair output_size, const UpsampleOptions& op
   const Tensor x = to(input, accumulator_dtype(input.dtype()));
   const Shape& from = x.shape();
   const auto [height, width] = output_size;
-  CHECK_AS(ShapeError, height >= 1 && width >= 1 && from[2] >= 1 && from[3] >= 1, "upsample: from ",
-           from, " to ", height, " x ", width, ", expected at least one pixel");
+  CHECK_AS(ShapeError,
+           std::min({height, width, from[2], from[3]}) >= 1 && std::max(height, width) <= INT32_MAX,
+           "upsample: from ", from, " to ", height, " x ", width,
+           ", expected at least one pixel, and at most ", INT32_MAX, " in a row");
   const Places rows = places_along(from[2], height, options);
   const Places columns = places_along(from[3], width, options);
   if (x.layout() == Layout::ChannelsLast)
