@@ -1,6 +1,7 @@
 #include "ringgrad/nn/packed_sequence.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "ringgrad/autograd/ops.h"
@@ -22,7 +23,32 @@ Shape with_sizes(const Tensor& x, const std::vector<int64_t>& sizes, int from) {
   return shape;
 }
 
+// Returns at which place of `order` each number is.
+Tensor inverse(const char* which, const Tensor& order, int64_t samples) {
+  const char* const name = "PackedSequence";
+  CHECK_AS(ShapeError, order.shape() == Shape{samples}, name, ": the ", which,
+           " indices have shape ", order.shape(), ", expected [", samples,
+           "], one for each sample");
+  std::vector<int64_t> place(static_cast<size_t>(samples), -1);
+  int64_t k = 0;
+  for (const int64_t n : to_vector<int64_t>(order)) {
+    CHECK_AS(IndexError, n >= 0 && n < samples && place[n] < 0, name, ": number ", k, " of the ",
+             which, " indices is ", n, ", expected each number from 0 to ", samples - 1, " once");
+    place[n] = k++;
+  }
+  return numbers(place, order.device());
+}
+
 }  // namespace
+
+PackedSequence with_both_orders(const PackedSequence& x) {
+  PackedSequence both = x;
+  if (x.sorted_indices && !x.unsorted_indices && !x.batch_sizes.empty())
+    both.unsorted_indices = inverse("sorted", x.sorted_indices, x.batch_sizes[0]);
+  if (x.unsorted_indices && !x.sorted_indices && !x.batch_sizes.empty())
+    both.sorted_indices = inverse("unsorted", x.unsorted_indices, x.batch_sizes[0]);
+  return both;
+}
 
 PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths_,
                                     const PackOptions& options) {
@@ -70,8 +96,8 @@ PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths_,
   return packed;
 }
 
-std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed,
-                                               const PadOptions& options) {
+std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& x, const PadOptions& options) {
+  const PackedSequence packed = with_both_orders(x);
   OpScope scope("pad_packed_sequence");
   const char* const name = current_op();
   CHECK(packed.data.defined() && !packed.batch_sizes.empty(), name,
@@ -81,6 +107,12 @@ std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed,
   CHECK(steps >= longest, name, ": total_length is ", steps,
         ", expected at least the longest sample's ", longest);
   const int64_t samples = packed.batch_sizes[0];
+  CHECK(samples > 0 && std::ranges::is_sorted(packed.batch_sizes, std::ranges::greater()) &&
+            packed.batch_sizes.back() > 0,
+        name,
+        ": the batch sizes are not at least 1, or increase, expected those of samples in the "
+        "order of falling lengths");
+  count_elements(name, {steps, samples});
   const int64_t padding = packed.data.size(0);  // the row behind all others
   std::vector<int64_t> place(samples);
   std::iota(place.begin(), place.end(), 0);
@@ -90,6 +122,9 @@ std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed,
              samples, "], one for each sample");
     const Tensor places = as_contiguous(on_device(packed.unsorted_indices, {}));
     std::copy_n(places.data<int64_t>(), samples, place.begin());
+    for (const int64_t k : place)
+      CHECK_AS(IndexError, k >= 0 && k < samples, name, ": an unsorted index is ", k,
+               ", expected 0 to ", samples - 1);
   }
   std::vector<int64_t> rows(steps * samples, padding);
   const Tensor lengths = zeros({samples}, {.dtype = DType::Int64});

@@ -26,6 +26,10 @@ struct PackedSequence {
   Tensor unsorted_indices = {};
 };
 
+// Returns x with both orders or with neither: one that is missing is the inverse of the other.
+// Throws Error if that one does not have each sample once.
+PackedSequence with_both_orders(const PackedSequence& x);
+
 struct PackOptions {
   OnlyByName only_by_name = OnlyByName();
   bool batch_first = false;    // x is [N, T, …] instead of [T, N, …]
@@ -45,7 +49,7 @@ struct PadOptions {
   std::optional<int64_t> total_length = {};  // T; without it, the greatest length
 };
 // Returns x [T, N, …], in the order in which the samples came, and their lengths (on the CPU).
-std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed,
+std::tuple<Tensor, Tensor> pad_packed_sequence(const PackedSequence& x,
                                                const PadOptions& options = {});
 // [T, N, …], or [N, T, …] with batch_first, of sequences [length, …].
 Tensor pad_sequence(const std::vector<Tensor>& sequences, Flag batch_first = false,

@@ -17,9 +17,10 @@ Recurrent::Recurrent(const char* name, int gates, int64_t input_size, int64_t hi
       input_size_(input_size),
       hidden_size_(hidden_size),
       options_(options) {
-  CHECK(input_size > 0 && hidden_size > 0 && options.num_layers > 0, name, ": ", input_size,
-        " inputs, ", hidden_size, " units in ", options.num_layers,
-        " layers, expected at least 1 each");
+  constexpr int64_t kMost = int64_t{1} << 56;  // whose products with small numbers fit
+  CHECK(input_size > 0 && hidden_size > 0 && hidden_size <= kMost && options.num_layers > 0, name,
+        ": ", input_size, " inputs, ", hidden_size, " units in ", options.num_layers,
+        " layers, expected at least 1 each, and at most ", kMost, " units");
   CHECK(options.dropout >= 0 && options.dropout <= 1, name, ": the dropout is ", options.dropout,
         ", expected a number in [0, 1]");
   const int directions = options.bidirectional ? 2 : 1;
@@ -59,8 +60,9 @@ RecurrentResult Recurrent::all_layers(const Tensor& x_, const Tensor& h, const T
   return of;
 }
 
-RecurrentResult Recurrent::all_layers(const PackedSequence& x, const Tensor& h,
+RecurrentResult Recurrent::all_layers(const PackedSequence& given, const Tensor& h,
                                       const Tensor& c) const {
+  const PackedSequence x = with_both_orders(given);
   CHECK_AS(ShapeError, x.data.defined() && x.data.dim() == 2 && x.data.size(1) == input_size_,
            name_, ": the packed rows have shape ", x.data ? str(x.data.shape()) : "undefined",
            ", expected [rows, ", input_size_, "]");

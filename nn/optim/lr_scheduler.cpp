@@ -57,27 +57,37 @@ double CosineAnnealingWarmRestarts::operator()(double base_lr, int64_t step) con
         ", expected at least 1");
   int64_t length = t_0;
   if (t_mult == 1) step %= t_0;
-  for (; step >= length; length *= t_mult) step -= length;
+  while (step >= length) {
+    step -= length;
+    if (__builtin_mul_overflow(length, t_mult, &length)) length = INT64_MAX;
+  }
   return cosine_between(base_lr, eta_min, static_cast<double>(step) / static_cast<double>(length));
 }
 
 double CyclicLR::operator()(double base_lr, int64_t step) const {
   const int64_t down = step_size_down == 0 ? step_size_up : step_size_down;
-  CHECK(step_size_up > 0 && down > 0, "CyclicLR: ", step_size_up, " steps up and ", down,
-        " down, expected at least 1");
-  const int64_t cycle = step / (step_size_up + down);
-  const int64_t at = step % (step_size_up + down);
-  const double height =
-      at <= step_size_up
-          ? static_cast<double>(at) / static_cast<double>(step_size_up)
-          : static_cast<double>(step_size_up + down - at) / static_cast<double>(down);
+  int64_t length = 0;
+  CHECK(step_size_up > 0 && down > 0 && !__builtin_add_overflow(step_size_up, down, &length),
+        "CyclicLR: ", step_size_up, " steps up and ", down,
+        " down, expected at least 1, and at most ", INT64_MAX, " together");
+  const int64_t cycle = step / length;
+  const int64_t at = step % length;
+  const double height = at <= step_size_up
+                            ? static_cast<double>(at) / static_cast<double>(step_size_up)
+                            : static_cast<double>(length - at) / static_cast<double>(down);
   const double scale = mode == CyclicMode::Triangular2 ? std::pow(0.5, static_cast<double>(cycle))
                        : mode == CyclicMode::ExpRange  ? std::pow(gamma, static_cast<double>(step))
                                                        : 1;
   return base_lr + (max_lr - base_lr) * height * scale;
 }
 
+double LambdaLR::operator()(double base_lr, int64_t step) const {
+  CHECK(factor != nullptr, "LambdaLR: there is no factor, expected a function of the step");
+  return base_lr * factor(step);
+}
+
 double MultiplicativeLR::operator()(double base_lr, int64_t step) const {
+  CHECK(factor != nullptr, "MultiplicativeLR: there is no factor, expected a function of the step");
   for (int64_t i = 1; i <= step; ++i) base_lr *= factor(i);
   return base_lr;
 }
@@ -112,11 +122,15 @@ double SequentialLR::operator()(double base_lr, int64_t step) const {
         "SequentialLR: the milestones are not ascending");
   const auto current =
       std::upper_bound(milestones.begin(), milestones.end(), step) - milestones.begin();
+  CHECK(schedules[current] != nullptr, "SequentialLR: schedule ", current,
+        " is empty, expected a function of the base rate and the step");
   return schedules[current](base_lr, current == 0 ? step : step - milestones[current - 1]);
 }
 
 LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
     : optimizer_(optimizer), schedule_(std::move(schedule)) {
+  CHECK(schedule_ != nullptr,
+        "LRScheduler: the schedule is empty, expected a function of the base rate and the step");
   for (int group = 0; group < optimizer.num_groups(); ++group)
     base_lrs_.push_back(optimizer.lr(group));
   set_last_step(0);
@@ -124,8 +138,10 @@ LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
 
 void LRScheduler::set_last_step(Int64 step) {
   CHECK(step >= 0, "LRScheduler: step ", step, ", expected at least 0");
-  for (int group = 0; group < optimizer_.num_groups(); ++group)
-    optimizer_.set_lr(group, schedule_(base_lrs_[group], step));
+  std::vector<double> lrs;  // all, before one is set: a schedule may throw
+  for (const double base_lr : base_lrs_) lrs.push_back(schedule_(base_lr, step));
+  for (size_t group = 0; group < lrs.size(); ++group)
+    optimizer_.set_lr(static_cast<int>(group), lrs[group]);
   last_step_ = step;
 }
 
@@ -169,6 +185,9 @@ void ReduceLROnPlateau::set_state(const Tensor& state) {
            "ReduceLROnPlateau: the state is not that of another one, ",
            "expected what state() gave");
   const std::vector<double> values = to_vector<double>(state);
+  for (const int i : {1, 2})
+    CHECK(values[i] >= 0 && values[i] < 0x1p53, "ReduceLROnPlateau: the state has ", values[i],
+          " steps, expected a number of them, as in what state() gave");
   best_ = values[0];
   bad_steps_ = static_cast<int64_t>(values[1]);
   cooldown_left_ = static_cast<int64_t>(values[2]);

@@ -95,7 +95,7 @@ struct MultiplicativeLR {
 // base_lr times the function's result.
 struct LambdaLR {
   std::function<double(int64_t step)> factor;
-  double operator()(double base_lr, int64_t step) const { return base_lr * factor(step); }
+  double operator()(double base_lr, int64_t step) const;
 };
 
 // base_lr times a factor that goes from start_factor to end_factor in total_iters steps and then

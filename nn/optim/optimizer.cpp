@@ -155,8 +155,8 @@ void Optimizer::set_lr(Real lr) {
 
 void Optimizer::set_lr(Int group, Real lr) {
   check_lr(name_, lr);
-  groups_[checked(group)].lr = lr;
-  fill_(groups_[group].lr_tensor, lr);
+  fill_(groups_[checked(group)].lr_tensor, lr);
+  groups_[group].lr = lr;
 }
 
 // Returns the present device of the parameters. A group may have no parameters.

@@ -183,6 +183,49 @@ TEST_CASE("a sample without a batch gives what a batch of it gives", "[nn][quick
   }
 }
 
+TEST_CASE("one order of packed samples gives the other, as in PyTorch", "[nn][quick]") {
+  manual_seed(1);
+  nn::LSTM net(kInputs, kSize);
+  const Tensor x = randn({4, 3, kInputs});
+  const auto whole =
+      nn::pack_padded_sequence(x, tensor<int64_t>({1, 4, 2}), {.enforce_sorted = false});
+  const auto states = [&](const nn::PackedSequence& packed) {
+    const auto [y, state] = net(packed);
+    return std::pair(to_vector<float>(std::get<0>(nn::pad_packed_sequence(y))),
+                     to_vector<float>(std::get<0>(state)));
+  };
+  const auto expected = states(whole);
+  nn::PackedSequence packed = whole;
+  packed.unsorted_indices = {};
+  CHECK(states(packed) == expected);
+  CHECK(to_vector<float>(std::get<0>(nn::pad_packed_sequence(packed))) ==
+        to_vector<float>(std::get<0>(nn::pad_packed_sequence(whole))));
+  packed = whole;
+  packed.sorted_indices = {};
+  CHECK(states(packed) == expected);
+  packed.unsorted_indices = tensor<int64_t>({2, 0, 2});
+  require_error<IndexError>(
+      "number 2 of the unsorted indices is 2, expected each number from 0 to 2",
+      [&] { (void)net(packed); });
+  packed = whole;
+  packed.unsorted_indices = tensor<int64_t>({2, 0, -1});
+  require_error<IndexError>("an unsorted index is -1, expected 0 to 2",
+                            [&] { (void)nn::pad_packed_sequence(packed); });
+}
+
+TEST_CASE("batch sizes that are none are refused", "[nn][quick]") {
+  nn::LSTM net(kInputs, kSize);
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+           {1, 2}, {-3}, {0}, {3, 0}, {INT64_MAX, INT64_MAX, 5}, {2, INT64_MIN}}) {
+    const nn::PackedSequence packed{zeros({3, kInputs}), sizes};
+    CHECK_THROWS_AS(net(packed), Error);
+    CHECK_THROWS_AS(nn::pad_packed_sequence(packed), Error);
+  }
+  const nn::PackedSequence packed{zeros({3, kInputs}), {2, 1}};
+  CHECK_THROWS_AS(nn::pad_packed_sequence(packed, {.total_length = INT64_MAX}), ShapeError);
+  CHECK_THROWS_AS(nn::LSTM(1, INT64_MAX), Error);
+}
+
 TEST_CASE("sequences of numbers are padded, too", "[quick]") {
   const Tensor y = nn::pad_sequence({tensor<float>({1, 2, 3}), tensor<float>({4})}, true, -1);
   CHECK(y.shape() == Shape{2, 3});

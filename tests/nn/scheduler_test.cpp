@@ -148,6 +148,44 @@ TEST_CASE("a plateau's state goes on in another one, and its rates end at the le
                          [&] { optim::ReduceLROnPlateau(optimizer, {.factor = factor}); });
 }
 
+TEST_CASE("schedules without a function, or with numbers that overflow, are refused or exact",
+          "[quick]") {
+  const Tensor x = zeros({1}).set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{x}, {.lr = 1});
+  CHECK_THROWS_AS(optim::LRScheduler(optimizer, nullptr), Error);
+  CHECK_THROWS_AS(optim::LRScheduler(optimizer, optim::Schedule()), Error);
+  CHECK_THROWS_AS(optim::LambdaLR{}(1, 0), Error);
+  CHECK_THROWS_AS(optim::MultiplicativeLR{}(1, 1), Error);
+  CHECK_THROWS_AS((optim::SequentialLR{.schedules = {nullptr}, .milestones = {}}(1, 0)), Error);
+  CHECK_THROWS_AS((optim::CyclicLR{.step_size_up = INT64_MAX, .step_size_down = 1}(1, 0)), Error);
+  const optim::CosineAnnealingWarmRestarts restarts{.t_0 = 2, .t_mult = INT64_MAX};
+  CHECK(restarts(1, 2) == 1);  // the second period has just begun
+  CHECK(restarts(1, 1000) > 0.999);
+}
+
+TEST_CASE("a schedule that throws changes no group's rate", "[quick]") {
+  const Tensor a = zeros({1}).set_requires_grad();
+  const Tensor b = zeros({1}).set_requires_grad();
+  optim::SGD optimizer({{std::vector<Tensor>{a}, {.lr = 1}}, {std::vector<Tensor>{b}, {.lr = 4}}});
+  optim::LRScheduler scheduler(optimizer, [](double base_lr, int64_t step) {
+    if (step == 1 && base_lr == 4) throw Error("no rate");
+    return base_lr / static_cast<double>(step + 1);
+  });
+  CHECK_THROWS_AS(scheduler.step(), Error);
+  CHECK(optimizer.lr(0) == 1);
+  CHECK(scheduler.last_step() == 0);
+}
+
+TEST_CASE("a plateau's state that is none is refused, and changes nothing", "[quick]") {
+  const Tensor x = zeros({1}).set_requires_grad();
+  optim::SGD optimizer(std::vector<Tensor>{x}, {.lr = 1});
+  optim::ReduceLROnPlateau scheduler(optimizer);
+  const auto before = to_vector<double>(scheduler.state());
+  for (const double steps : {double{NAN}, -1., 1e300})
+    CHECK_THROWS_AS(scheduler.set_state(tensor<double>({0, steps, 0})), Error);
+  CHECK(to_vector<double>(scheduler.state()) == before);
+}
+
 TEST_CASE("a scheduler scales every group from its own rate", "[quick]") {
   const Tensor a = zeros({1}).set_requires_grad();
   const Tensor b = zeros({1}).set_requires_grad();
