@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/distributed/ddp/observed_order.h"
 #include "ringgrad/distributed/ddp/reducer.h"
 
 namespace ringgrad {
@@ -42,11 +43,14 @@ NamedTensors Reducer::comm_hook_state() const {
 
 void Reducer::load_comm_hook_state(const NamedTensors& state) {
   std::map<std::string, Tensor> kept(state.begin(), state.end());
+  std::vector<int> order = order_;
+  BucketCaps caps = caps_;
+  size_t buckets = buckets_.size();
   if (!kept.empty()) {
     const auto found = kept.extract("plan");
-    const auto kept_plan = found ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
-    std::vector<int> order(kept_plan.begin(),
-                           kept_plan.end() - std::min<ptrdiff_t>(2, std::ssize(kept_plan)));
+    const auto plan =
+        found && found.mapped() ? to_vector<int64_t>(found.mapped()) : std::vector<int64_t>();
+    order.assign(plan.begin(), plan.end() - std::min<ptrdiff_t>(2, std::ssize(plan)));
     std::vector<int> all(parameters_.size());
     std::iota(all.begin(), all.end(), 0);
     CHECK(std::is_permutation(all.begin(), all.end(), order.begin(), order.end()),
@@ -55,24 +59,30 @@ void Reducer::load_comm_hook_state(const NamedTensors& state) {
           "; load what a wrapper of the same module has saved");
     CHECK(options_.comm_hook,
           "load_comm_hook_state: gradients are averaged plainly; register the hook before");
-    plan_anew(order, {kept_plan.end()[-2], kept_plan.end()[-1]});
+    caps = {plan.end()[-2], plan.end()[-1]};
+    buckets = plan_in_any_order(arenas_, order, caps).size();
   }
-  for (size_t b = 0; b < scratch_.size(); ++b) {
+  std::vector<Tensor> saved(buckets);
+  for (size_t b = 0; b < buckets; ++b)
+    if (const auto found = kept.extract(std::to_string(b))) saved[b] = found.mapped();
+  CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ",
+        buckets, " buckets; load what a wrapper of the same module has saved");
+
+  // Nothing has changed until here, where all that is given has been understood.
+  if (!state.empty()) plan_anew(order, caps);
+  for (size_t b = 0; b < buckets; ++b) {
     Tensor& scratch = scratch_[b];
-    const auto saved = kept.extract(std::to_string(b));
-    if (!saved) {
+    const Tensor& x = saved[b];
+    if (!x) {
       scratch = {};
       continue;
     }
-    const Tensor x = saved.mapped();
     if (!scratch || scratch.numel() != x.numel() || scratch.dtype() != x.dtype()) {
       scratch = Tensor(group_.allocate_shared(x.nbytes(), buckets_[b].flat.device()), {x.numel()},
                        {1}, 0, x.dtype());
     }
     copy_(scratch, x.flatten());
   }
-  CHECK(kept.empty(), "load_comm_hook_state: '", kept.begin()->first, "' belongs to none of the ",
-        scratch_.size(), " buckets; load what a wrapper of the same module has saved");
 }
 
 }  // namespace ringgrad

@@ -232,6 +232,20 @@ TEST_CASE("a communication hook's state that belongs elsewhere is refused",
     refused("an order of 0 parameters", altered("plan", tensor<int64_t>({0})));
     refused("'9' belongs to none of the", altered("9", tensor<float>({0})));
     refused("an order of 0 parameters", altered("plan", Tensor()));
+    // Of a state that is refused nothing is taken: not the buckets, nor what fits.
+    const auto values = [&] {
+      std::vector<std::vector<double>> all;
+      for (const auto& [key, tensor] : trained.ddp.comm_hook_state())
+        all.push_back(to_vector<double>(tensor));
+      return all;
+    };
+    const auto before = values();
+    NamedTensors surplus = altered("plan", tensor<int64_t>({0, 1, 2, 3, 4, 5, 64, 64}));
+    for (auto& [key, tensor] : surplus) tensor = zeros_like(tensor);
+    surplus.back().second = tensor<int64_t>({0, 1, 2, 3, 4, 5, 64, 64});
+    surplus.emplace_back("99", tensor<float>({0}));
+    refused("'99' belongs to none of the", surplus);
+    must(values() == before, "nothing has changed");
     must_be_refused(group, "register the hook before", [&] {
       trained.ddp.register_comm_hook({});
       trained.ddp.load_comm_hook_state(state);
