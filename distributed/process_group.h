@@ -202,7 +202,8 @@ class ProcessGroup {
   virtual std::shared_ptr<Storage> allocate_shared(size_t bytes, Device device = {}) = 0;
 
   // Collective: a new group of the ranks that give the same color, ordered by key, then by rank; a
-  // negative color: no group, nullptr.
+  // negative color: no group, nullptr. If a group of hosts fails, so do those that were split off
+  // it: their ranks would wait for one that the failure has stopped.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key = 0) = 0;
 
   // Returns true for the first user that asks, until that user ends. Several users of the group in

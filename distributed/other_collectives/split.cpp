@@ -8,6 +8,32 @@
 #include "ringgrad/distributed/process_groups/host_process_group.h"
 
 namespace ringgrad {
+
+// The groups that were split off one, which end with it: who waits in one of them for a rank that
+// the failure has stopped would only learn of it by a timeout.
+struct GroupsSplitOff {
+  std::vector<std::weak_ptr<ProcessGroup>> groups;
+  std::string words_on_ranks;
+
+  void operator()(const Failure& failure) const {
+    for (const auto& handle : groups)
+      if (const auto group = handle.lock())
+        group->abort(str("the group from which this one was split off has ended: ", failure.text,
+                         words_on_ranks),
+                     failure.kind);
+  }
+
+  static void add(HostProcessGroup& parent, const std::shared_ptr<ProcessGroup>& group) {
+    const auto turn = parent.take_turn();
+    FailureDetector& ranks = parent.transport_->ranks();
+    if (!ranks.on_failure) ranks.on_failure = GroupsSplitOff{{}, parent.options().words_on_ranks};
+    GroupsSplitOff& own = *ranks.on_failure.target<GroupsSplitOff>();
+    std::erase_if(own.groups, [](const auto& handle) { return handle.expired(); });
+    own.groups.push_back(group);
+    if (ranks.failure()) own(*ranks.failure());  // it came while this group connected
+  }
+};
+
 namespace {
 
 std::shared_ptr<ProcessGroup> split_group(HostProcessGroup& group, int color, int key) {
@@ -41,8 +67,10 @@ std::shared_ptr<ProcessGroup> split_group(HostProcessGroup& group, int color, in
     options.job_ranks.push_back(parents.empty() ? member : parents[member]);
   options.words_on_ranks = fmt::format("; this group's ranks from 0 on are the job's {}",
                                        fmt::join(options.job_ranks, ", "));
-  return of_this_process(
-      std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
+  std::shared_ptr<ProcessGroup> part =
+      of_this_process(std::make_shared<HostProcessGroup>(std::move(connected.transport), options));
+  GroupsSplitOff::add(group, part);
+  return part;
 }
 
 BEFORE_MAIN(split_group, split_hosts = split_group);

@@ -176,21 +176,16 @@ void HostProcessGroup::listen() {
 
 // -- what is executed -----------------------------------------------------------------------------
 
-Frame HostProcessGroup::next_frame(const Collective& c) {
-  Frame frame = frame_of(c);
-  frame.job = options_.job;
-  frame.algorithm = static_cast<uint8_t>(options_.algorithm);
-  frame.sequence = ++sequence_;
-  return frame;
-}
-
 std::chrono::milliseconds HostProcessGroup::timeout_of(const Collective& c) const {
   return c.options.timeout.count() > 0 ? c.options.timeout : options_.timeout;
 }
 
 std::shared_ptr<Storage> HostProcessGroup::execute(const Collective& collective) {
   if (failure_) throw_failure(*failure_);
-  const Frame frame = next_frame(collective);
+  Frame frame = frame_of(collective);
+  frame.job = options_.job;
+  frame.algorithm = static_cast<uint8_t>(options_.algorithm);
+  frame.sequence = ++sequence_;
   transport_->set_timeout(timeout_of(collective));
   if (frame.step >= 0) set_step(frame.step);
   if (frame.bucket >= 0) own_status().bucket = frame.bucket + 1;

@@ -88,6 +88,7 @@ class HostProcessGroup final : public ProcessGroup {
 
  private:
   friend class HostPointToPoint;
+  friend struct GroupsSplitOff;
   struct QueuedCollective;
 
   Work issue(Collective collective) override;
@@ -96,7 +97,6 @@ class HostProcessGroup final : public ProcessGroup {
   std::shared_ptr<Storage> execute(const Collective& collective);
   bool messages_under_way() const { return point_to_point_ && point_to_point_->under_way(); }
   Failure give_up(const std::string& during);
-  Frame next_frame(const Collective& collective);
   std::chrono::milliseconds timeout_of(const Collective& collective) const;
   void serve();
   void listen();

@@ -48,6 +48,7 @@ void FailureDetector::abort(const Failure& failure) noexcept {
   if (failure_) return;
   failure_ = failure;
   tell_all({ControlKind::Failed, failure.kind, failure.text});
+  if (on_failure) on_failure(failure);
 }
 
 void FailureDetector::fail(Failure failure) {
@@ -56,10 +57,8 @@ void FailureDetector::fail(Failure failure) {
 }
 
 void FailureDetector::interrupt(const Failure& failure) noexcept {
-  {
-    std::lock_guard lock(interrupt_mutex_);
-    if (!interruption_) interruption_ = failure;
-  }
+  std::lock_guard lock(interrupt_mutex_);
+  if (!interruption_) interruption_ = failure;
   interrupted_ = true;
 }
 

@@ -68,6 +68,9 @@ class FailureDetector {
   // Adds the descriptors to poll for attend().
   void watch(std::vector<pollfd>& descriptors) const;
 
+  // Called once with the failure that ends the group, to end others that depend on it.
+  std::function<void(const Failure&)> on_failure;
+
   bool has_left(int rank) const { return peers_[rank].left; }
   [[noreturn]] void fail_because_left(int rank);
   // Handles the end of the data stream to `rank`. Throws the reason that the control connections

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -320,6 +321,34 @@ TEST_CASE("errors of a group that was split off tell its ranks in the job",
                         "of a reason; this group's ranks from 0 on are the job's 3, 2"),
            error.what());
     }
+  });
+}
+
+TEST_CASE("a group that was split off ends with the group that it came from",
+          "[rank_environment][quick][threads]") {
+  const bool while_it_waits = GENERATE(true, false);
+  std::atomic<int> heard = 0;
+  run_connected(4, "auto", [&](ProcessGroup& group) {
+    const auto pair = group.split(group.rank() / 2);
+    const auto same = pair->split(0);
+    if (group.rank() == 3) {
+      if (while_it_waits) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group.abort("of a reason", FailureKind::Failed);
+    }
+    while (group.rank() % 2 == 1 && heard < 2)  // who is waited for
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!while_it_waits && group.rank() % 2 == 0 && !same->failure())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    try {
+      same->barrier({.timeout = std::chrono::seconds(5)}).wait();
+      must(false, "a barrier of a group that has ended");
+    } catch (const GivenUpError& error) {
+      must(contains(error.what(), "split off has ended: of a reason"), error.what());
+    } catch (const Error&) {
+      ++heard;
+      throw;
+    }
+    ++heard;
   });
 }
 
