@@ -101,12 +101,13 @@ class SharedAllReduce final : public GroupMemory {
                          transport_.ranks().position().frame.sequence);
     memory_.check_entered();
 
-    bool all_shared = true;
-    bool none_shared = true;
+    // Buffers in several segments count as not shared: a rank may have released another one's.
+    bool all_shared = place.segment != 0;
+    bool none_shared = place.segment == 0;
     for (const int r : here_) {
-      const bool shared = memory_.control_page(r).segment.load(std::memory_order_relaxed) != 0;
-      all_shared &= shared;
-      none_shared &= !shared;
+      const uint64_t theirs = memory_.control_page(r).segment.load(std::memory_order_relaxed);
+      all_shared &= theirs == place.segment;
+      none_shared &= theirs == 0;
     }
     if (count == 0)
       meet();  // a barrier: no rank goes on before all have compared their frames

@@ -123,6 +123,27 @@ TEST_CASE("memory that ranks share keeps no file open", "[process_group][quick][
   REQUIRE(open_files[0] == open_files[1]);
 }
 
+TEST_CASE("ranks may sum what lies in different shared memory, which others have released",
+          "[process_group][quick][threads]") {
+  const bool in_slices = GENERATE(false, true);
+  run_groups(3, "shm", {}, [&](ProcessGroup& group) {
+    const int rank = group.rank();
+    std::vector<Tensor> kept;
+    for (int i = 0; i < 3; ++i) kept.push_back(shared_copy(group, numbers(rank, 1000)));
+    for (int i = 0; i < 3; ++i)
+      if (i != rank) kept[i] = {};
+    group.barrier().wait();
+    const Tensor& x = kept[rank];
+    if (in_slices) {
+      group.reduce_slices(x).wait();
+      group.gather_slices(x).wait();
+    } else {
+      group.all_reduce(x).wait();
+    }
+    must(is_sum(x, 3), "the sum");
+  });
+}
+
 TEST_CASE("a rank may leave as soon as memory is shared", "[process_group][quick][threads]") {
   for (int round = 0; round < 50; ++round)
     run_groups(4, "shm", {}, [](ProcessGroup& group) { group.allocate_shared(4000); });
