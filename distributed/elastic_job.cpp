@@ -12,6 +12,9 @@ ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options
     : work_(std::move(work)), options_(options) {
   CHECK_AS(EnvironmentError, options.backend == "ring", "elastic: backend ", options.backend,
            ", expected ring: only ranks on CPUs may come and go");
+  // Multiples of longer ones, and times that they are added to, would overflow.
+  CHECK(options.timeout.count() > 0 && options.timeout <= std::chrono::seconds(1'000'000),
+        "elastic: a timeout of ", options.timeout.count(), " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
   raise_descriptor_limit();
   take_rank(rank_environment());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -91,16 +92,21 @@ std::vector<std::string> ElasticMember::exchange(const Place& place, const std::
   own().address_of = place.generation;
   const auto deadline = Deadline::after(timeout);
   for (;; std::this_thread::sleep_for(kLook)) {
-    check(place);
-    std::vector<std::string> addresses(static_cast<size_t>(place.size));
-    int come = 0;
+    std::map<int, std::string> addresses;  // by rank
     for (int s = 0; s < membership_.slots(); ++s) {
       const MemberSlot& slot = membership_.slot(s);
-      if (slot.member_of != place.generation || slot.address_of != place.generation) continue;
-      addresses[static_cast<size_t>(slot.rank)] = std::string(slot.address, slot.address_bytes);
-      ++come;
+      if (slot.member_of == place.generation && slot.address_of == place.generation)
+        addresses[slot.rank] = std::string(slot.address, slot.address_bytes);
     }
-    if (come == place.size) return addresses;
+    // The launcher may have left this rank behind meanwhile, and have numbered the others anew, one
+    // field after the other. It says before that this generation is over.
+    check(place);
+    const int come = static_cast<int>(addresses.size());
+    if (come == place.size && addresses.rbegin()->first < place.size) {
+      std::vector<std::string> by_rank;
+      for (auto& [rank, address_of_rank] : addresses) by_rank.push_back(std::move(address_of_rank));
+      return by_rank;
+    }
     CHECK_AS(TimeoutError, !deadline.passed(), "elastic: ", place.size - come, " of ", place.size,
              " ranks have not come to form generation ", place.generation, " within ",
              std::chrono::duration<double>(timeout).count(), " s");

@@ -291,6 +291,23 @@ TEST_CASE("a rank that was left behind may not write", "[elastic][quick][threads
   REQUIRE_THROWS_AS(job.members[1].await_generation(false), LeftBehindError);
 }
 
+// The launcher numbers the members of the next generation, one field after the other. A member that
+// was left behind, and looks for addresses meanwhile, must not take the new numbers for its own's.
+TEST_CASE("a rank takes no numbers of the next generation", "[elastic][quick][threads]") {
+  const int next_number = GENERATE(0, 7);
+  TwoMembers job(getpid());
+  const Membership members = Membership::open(job.coordinator.descriptor());
+  members.slot(1).address_of = 1;
+  members.slot(1).rank = next_number;
+  const std::jthread launcher([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    members.page().over = 1;
+  });
+  REQUIRE_THROWS_AS(job.members[0].exchange({.generation = 1, .rank = 0, .size = 2}, "an address",
+                                            std::chrono::seconds(5)),
+                    GroupChanged);
+}
+
 TEST_CASE("a rank that hangs while it writes is killed", "[elastic][quick][threads]") {
   ChildOptions options;
   options.command = {"sleep", "1000"};
@@ -351,6 +368,18 @@ TEST_CASE("a founder that does not come is not waited for without end",
           "only 1 of 3 ranks have come within 0.5 s, and the job needs 3\n");
   REQUIRE(job.coordinator.over());
   job.members[0].mark_finished();
+}
+
+TEST_CASE("a timeout of which no multiple can be waited for is refused", "[elastic][quick]") {
+  const Coordinator coordinator({1, 1}, 1, std::chrono::milliseconds(50));
+  setenv("RINGGRAD_MEMBERSHIP_FD", std::to_string(coordinator.descriptor()).c_str(), 1);
+  setenv("LOCAL_RANK", "0", 1);
+  for (const auto timeout : {std::chrono::milliseconds(0), std::chrono::milliseconds::max()}) {
+    InitOptions options;
+    options.timeout = timeout;
+    require_error<Error>("elastic: a timeout of", [&] { ElasticJob({}, options); });
+  }
+  for (const char* name : {"RINGGRAD_MEMBERSHIP_FD", "LOCAL_RANK"}) unsetenv(name);
 }
 
 TEST_CASE("a job of a number of ranks that it does not allow is refused", "[elastic][quick]") {
