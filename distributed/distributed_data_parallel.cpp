@@ -114,7 +114,10 @@ nn::NamedTensors DistributedDataParallel::comm_hook_state() const {
 void DistributedDataParallel::load_comm_hook_state(const nn::NamedTensors& state) {
   reducer_->load_comm_hook_state(state);
 }
-void DistributedDataParallel::set_step(Int64 step) { reducer_->set_step(step - 1); }
+void DistributedDataParallel::set_step(Int64 step) {
+  check_step(kName, step);
+  reducer_->set_step(step - 1);
+}
 void DistributedDataParallel::set_flag(Flag flag) { reducer_->set_flag(flag); }
 bool DistributedDataParallel::flag() const { return reducer_->flag(); }
 std::vector<std::string> DistributedDataParallel::ready_order() const {

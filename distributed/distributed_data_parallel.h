@@ -151,7 +151,8 @@ class DistributedDataParallel : public nn::Module {
   // Sets this rank's number of the next step in messages. Every rank must use the same number. By
   // default backwards that average count up from 0. A rank that leaves a step out is named at once
   // if the numbers differ. Otherwise it is named when its next backward ends, because it has a
-  // forward in training mode that no backward has used.
+  // forward in training mode that no backward has used. Throws Error for a negative number and
+  // beyond 2^62.
   void set_step(Int64 step);
   // Sets a flag that travels with the next backward. Afterwards flag() is true on all ranks if it
   // was set on any rank, so all can stop after the same step. Replays of a recorded step exchange

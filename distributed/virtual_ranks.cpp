@@ -177,6 +177,11 @@ double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bas
   return numbers.loss / numbers.samples;
 }
 
+void VirtualRanks::set_step(Int64 step) {
+  check_step(kName, step);
+  gradients_->set_step(step - 1);
+}
+
 double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
   CHECK(grad_enabled(), kName, ": step inside a NoGradGuard, where there are no gradients");
   CHECK(batch > 0, kName, ": a batch of ", batch, " samples, expected at least one");

@@ -102,8 +102,8 @@ class VirtualRanks {
   RowRange own_rows(Int64 batch) const { return rows_of(own_shards(), options_.shards, batch); }
 
   // The number of the next step, the same on all ranks: it names the shards' random numbers. They
-  // count up from 0 on.
-  void set_step(Int64 step) { gradients_->set_step(step - 1); }
+  // count up from 0 on. Throws Error for a negative number and beyond 2^62.
+  void set_step(Int64 step);
   // Sets a flag that travels with the next step. Afterwards flag() is true on all ranks if it was
   // set on any.
   void set_flag(Flag flag) { flag_ = flag; }

@@ -1,6 +1,7 @@
 #include "ringgrad/distributed/ddp/finite_check.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ringgrad/core/kernels.h"
 #include "ringgrad/distributed/group_values.h"
@@ -49,7 +50,7 @@ std::optional<std::string> FiniteCheck::look_at_sent(const BucketRange& range, c
 }
 
 void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64_t step) {
-  if (flat.device().is_cpu()) return;
+  if (flat.device().is_cpu() || found_before_leap_) return;
   if (!record_) {
     record_ = full({1}, static_cast<double>(kAllFinite),
                    {.dtype = DType::Int64, .device = flat.device()});
@@ -57,7 +58,6 @@ void FiniteCheck::look_later(const BucketRange& range, const Tensor& flat, int64
   }
   int64_t position = range.begin;
   for (int a = 0; a < range.arena; ++a) position += arenas_[a].grads.numel();
-  // After a leap of set_step() the number may be wrong until the next comparison.
   const int64_t number = std::clamp<int64_t>(number_of(step), -kMostSteps, kMostSteps - 1);
   kernels::find_not_finite(record_, flat, number * (int64_t{1} << kPositionBits) + position);
 }
@@ -71,23 +71,39 @@ void FiniteCheck::call(int64_t number, int64_t step) {
   kernels::add(record_, record_, moved_);
 }
 
+void FiniteCheck::begin_anew(int64_t step) {
+  kernels::fill(record_, static_cast<double>(kAllFinite));
+  origin_ = step;
+}
+
+void FiniteCheck::expect(int64_t step) {
+  const int64_t number = number_of(step);
+  if (!record_ || (-kMostSteps / 2 <= number && number < kMostSteps / 2)) return;
+  found_before_leap_ = record_.item<int64_t>() < kAllFinite / 2;
+  if (!found_before_leap_) begin_anew(step);
+}
+
 std::optional<std::string> FiniteCheck::compare(const CollectiveOptions& options) {
   if (!record_) return {};
-  const auto records = all_gather_values<int64_t>(group_, {record_.item<int64_t>()}, options);
-  const auto step_of = [&](int64_t record) { return (record >> kPositionBits) + origin_; };
-  const auto first = std::min_element(records.begin(), records.end(), [&](int64_t a, int64_t b) {
-    return step_of(a) < step_of(b);
-  });
-  if (*first >= kAllFinite / 2) {  // replays have moved it, and would move it below this in time
-    kernels::fill(record_, static_cast<double>(kAllFinite));
-    origin_ = options.step;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  const auto record = record_.item<int64_t>();
+  const bool found = record < kAllFinite / 2;
+  // Origins differ between ranks if one of them had found something before a leap.
+  const std::vector<int64_t> own{found ? (record >> kPositionBits) + origin_ : kNone,
+                                 record & ((int64_t{1} << kPositionBits) - 1)};
+  const auto of_ranks = all_gather_values<int64_t>(group_, own, options);
+  size_t first = 0;
+  for (size_t i = 0; i < of_ranks.size(); i += own.size())
+    if (of_ranks[i] < of_ranks[first]) first = i;
+  if (of_ranks[first] == kNone) {  // replays have moved the record, and would move it below this
+    begin_anew(options.step);
     return {};
   }
-  int64_t position = *first & ((int64_t{1} << kPositionBits) - 1);
+  int64_t position = of_ranks[first + 1];
   size_t a = 0;
   while (position >= arenas_[a].grads.numel()) position -= arenas_[a++].grads.numel();
-  return describe(parameter_at(static_cast<int>(a), position),
-                  static_cast<int>(first - records.begin()), step_of(*first));
+  return describe(parameter_at(static_cast<int>(a), position), static_cast<int>(first / own.size()),
+                  of_ranks[first]);
 }
 
 int FiniteCheck::parameter_at(int arena, int64_t position) const {

@@ -11,7 +11,9 @@
 //
 // A graph that has recorded the kernel uses the same step number at each replay. So steps are
 // counted from an origin, which is moved before each replay together with the record. Each
-// comparison that finds nothing begins anew, with the record and with the origin.
+// comparison that finds nothing begins anew, with the record and with the origin. So does a leap of
+// set_step(), because a record has room for 2^25 steps from the origin. If it holds something
+// already, that stays until it is compared.
 #pragma once
 
 #include <optional>
@@ -45,6 +47,8 @@ class FiniteCheck {
   // Starts the check of a bucket on a GPU in the form in which it travels, and does not wait.
   // Buckets on the CPU are not checked.
   void look_later(const BucketRange& range, const Tensor& flat, int64_t step);
+  // The next step has this number.
+  void expect(int64_t step);
   // The steps that a graph recorded as `number_of(step)` are called `step` from now on.
   int64_t number_of(int64_t step) const { return step - origin_; }
   void call(int64_t number, int64_t step);
@@ -52,6 +56,7 @@ class FiniteCheck {
   std::optional<std::string> compare(const CollectiveOptions& options);
 
  private:
+  void begin_anew(int64_t step);
   int parameter_at(int arena, int64_t position) const;
   std::string describe(int parameter, int rank, int64_t step) const;
 
@@ -62,6 +67,7 @@ class FiniteCheck {
   Tensor record_;       // on the GPU; undefined: no gradient there
   Tensor moved_;        // by how much, there
   int64_t origin_ = 0;
+  bool found_before_leap_ = false;
 };
 
 }  // namespace ringgrad

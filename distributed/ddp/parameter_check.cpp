@@ -26,6 +26,11 @@ void disagree(ProcessGroup& group, const std::string& text) {
   throw OutOfStepError(text);
 }
 
+void check_step(const char* what, int64_t step) {
+  CHECK(step >= 0 && step <= int64_t{1} << 62, what, ": set_step(", step,
+        "), expected the number of a step, from 0 to 2^62");
+}
+
 void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
                       const std::vector<std::string>& lines, const char* remedy) {
   std::string all;

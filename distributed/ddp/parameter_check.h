@@ -17,6 +17,9 @@ namespace ringgrad {
 // one.
 [[noreturn]] void disagree(ProcessGroup& group, const std::string& text);
 
+// Throws Error unless a user may give a step this number, of which others are computed.
+void check_step(const char* what, int64_t step);
+
 // Collective. Compares lines of text. Unless all ranks have the same, throws OutOfStepError on
 // every rank, naming the first rank whose lines differ from rank 0's and the first line that
 // differs. `what` begins the message, `noun` says what the lines describe, and `remedy` ends the

@@ -56,6 +56,12 @@ class Reducer : public GradientBuckets {
   std::vector<Tensor> prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
                                            bool training);
 
+  // The next step has the number after this one.
+  void set_step(int64_t step) {
+    finite_check_.expect(step + 1);
+    GradientBuckets::set_step(step);
+  }
+
   // See DistributedDataParallel.
   bool shadow();
   void set_weight(double weight) { contribution_.set_weight(weight); }

@@ -155,6 +155,32 @@ TEST_CASE("nccl: a gradient that is not finite names rank, parameter and step",
   CHECK(last_step == noticed_in);
 }
 
+TEST_CASE("nccl: a gradient that is not finite is named with its step after a leap of set_step()",
+          "[quick][cuda][threads]") {
+  if (!enough_devices(2)) return;
+  const int64_t leap = int64_t{1} << 40;
+  const bool before = GENERATE(false, true);  // in the step before the leap
+  const auto errors = errors_of_nccl(2, {}, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    net->to(group.device());
+    DistributedDataParallel ddp(*net, group);
+    const Tensor x = ones({2, 6}, {.device = group.device()});
+    for (int step = 0; step < 60; ++step) {
+      if (step == 5) ddp.set_step(leap + 5);
+      Tensor loss = mean(ddp(x));
+      if (step == (before ? 4 : 5) && group.rank() == 1)
+        loss = loss + mean(net->middle.weight * full({}, NAN, {.device = group.device()}));
+      ddp.zero_grad();
+      loss.backward();
+    }
+  });
+  for (const std::string& error : errors) {
+    INFO(error);
+    CHECK(contains(error, str("the gradient of middle.weight is not finite on rank 1 in step ",
+                              before ? 4 : leap + 5, ";")));
+  }
+}
+
 // Gradients of each dtype lie in an array of their own.
 TEST_CASE("nccl: a gradient that is not finite is named among those of other dtypes",
           "[quick][cuda][threads]") {

@@ -5,6 +5,7 @@
 
 #include "ringgrad/autograd/accumulate_grad.h"
 #include "ringgrad/distributed/job/job_status.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
 #include "ringgrad/tests/test_util.h"
@@ -236,6 +237,21 @@ TEST_CASE("parameters that drifted apart are named", "[ddp][quick][threads]") {
   });
   for (const std::string& error : errors)
     require_contains(error, "middle.bias differs from rank 0's on rank 2; something changed it");
+}
+
+TEST_CASE("a number that no step has is refused", "[ddp][quick]") {
+  run_ddp_ranks(1, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    for (const int64_t step :
+         {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+      {
+        DistributedDataParallel ddp(*net, group);
+        must_be_refused(group, str("set_step(", step, ")"), [&] { ddp.set_step(step); });
+      }
+      VirtualRanks shards(*net, group, {.shards = 1});
+      must_be_refused(group, str("set_step(", step, ")"), [&] { shards.set_step(step); });
+    }
+  });
 }
 
 TEST_CASE("a flag set on one rank is seen by all after the same step", "[ddp][quick][threads]") {
