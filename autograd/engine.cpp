@@ -130,7 +130,7 @@ bool BackwardPass::runs(const Node& node) const {
 }
 
 void BackwardPass::count_dependencies(const std::shared_ptr<Node>& root) {
-  static std::atomic<uint64_t> passes{0};
+  static std::atomic<uint64_t> passes;
   id_ = ++passes;
   std::vector<Node*> stack{root.get()};
   progress_of(*root) = {id_, 0, {}};
@@ -169,6 +169,7 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
   work(own);
   for (auto& worker : workers) worker.join();
 
+  pass_error = error_;
   if (error_) std::rethrow_exception(error_);
   for (auto& callback : final_callbacks_) callback();
 }

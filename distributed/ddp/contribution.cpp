@@ -74,6 +74,7 @@ StepNumbers Contribution::end_step(bool flag) {
                                .flags = flag ? 1.0 : 0.0,
                                .skips = skip_ ? 1.0 : 0.0,
                                .computed = passes_ > 0 ? 1.0 : 0.0,
+                               .failures = 0,
                                .unused = Alike::of(static_cast<double>(unused_)),
                                .frozen = {},
                                .modes = {}};

@@ -50,6 +50,7 @@ struct StepNumbers {
   double flags;     // ranks that have set the flag
   double skips;     // ranks that ask to skip the step
   double computed;  // ranks that had a backward pass
+  double failures;  // ranks whose backward has thrown
   // Counts, since the beginning, the forwards that no backward has used although one has used a
   // later forward. The count is the same on all ranks, unless a rank has left out a backward.
   Alike unused;

@@ -125,7 +125,7 @@ std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, i
 
 void Reducer::begin_pass() {
   before_ = contribution_;
-  reached_ = false;
+  reached_ = launching_ = false;
   if (synchronizing_) begin_averaging();
 }
 
@@ -152,8 +152,37 @@ void Reducer::begin_averaging() {
 
 void Reducer::end_pass(bool failed) {
   contribution_of_this_pass = nullptr;
+  if (failed && pass_error) take_part_in_rest(std::exchange(pass_error, nullptr));
   GradientBuckets::end_pass(failed);
   if (failed) contribution_ = before_;
+}
+
+// See Note [A backward that throws].
+void Reducer::take_part_in_rest(const std::exception_ptr& error) {
+  if (!synchronizing_ || !reached_ || !leads() || launching_ || recorded_ || is_noticed(error))
+    return;
+  failure_ = failure_of(error).text;
+  if (failure_.empty()) failure_ = "an exception without words";
+  contribution_.skip();
+  try {
+    finalize_backward();
+  } catch (...) {
+    // The group has failed, or this is the error that all ranks get; else they would wait.
+    if (!is_noticed(std::current_exception()))
+      group_.abort(str("on rank ", group_.rank(), " the backward of step ", step_,
+                       " has failed: ", failure_),
+                   FailureKind::Failed);
+  }
+  failure_.clear();
+}
+
+void Reducer::throw_failures() {
+  const std::vector<std::string> of_ranks = all_gather_texts(group_, failure_);
+  std::string text = str("distributed_data_parallel: the backward of step ", step_, " has thrown");
+  for (size_t r = 0; r < of_ranks.size(); ++r)
+    if (!of_ranks[r].empty()) text += str(" on rank ", r, ": ", of_ranks[r], ";");
+  throw_failure({FailureKind::Failed, text + " all ranks leave the step out, and have zeros for "
+                                             "gradients"});
 }
 
 // Gradients with a history lie outside the buckets, and ranks average numbers.
@@ -255,6 +284,13 @@ void Reducer::agree_on_scale() {
 }
 
 Work Reducer::sum(const GradientBucket& bucket, const CollectiveOptions& options) {
+  launching_ = true;
+  Work work = sum_of(bucket, options);
+  launching_ = false;
+  return work;
+}
+
+Work Reducer::sum_of(const GradientBucket& bucket, const CollectiveOptions& options) {
   BucketLog& log = log_.buckets[bucket.index];
   if (contribution_.is_nothing()) kernels::fill(bucket.flat, 0);
   const double factor = factor_before(contribution_.unit(), scale_);
@@ -334,8 +370,9 @@ void Reducer::finalize_backward() {
   StepNumbers own = contribution_.end_step(flag_);
   own.frozen = frozen(parameters_);
   own.modes = Alike::of(own.computed > 0 ? module_.modes() : 0);
+  own.failures = failure_.empty() ? 0 : 1;
   const StepNumbers sum = exchange_.run(own, options_at_end());
-  check_alike(sum);
+  if (sum.failures == 0) check_alike(sum);
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
   skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
@@ -345,6 +382,11 @@ void Reducer::finalize_backward() {
     else if (any_data_)
       scale(grads, factor_after(scale_, sum.weight, group_.size()));
   log_.finished = now();
+  if (sum.failures > 0) {
+    before_ = contribution_;  // the step is over on all ranks, with the passes before this one
+    if (slices_) slices_->finish();
+    throw_failures();
+  }
   if (recorded_) {  // nothing has been averaged yet
     CHECK(!skipped_, "distributed_data_parallel: step ", step_,
           " was recorded, and some rank skips it or all weigh 0; ", "record one that all take");

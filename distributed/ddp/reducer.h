@@ -15,6 +15,14 @@
 // are backward passes that average, counted at the beginning of the pass. contribution.h decides
 // the weight of a rank's gradients.
 //
+// Note [A backward that throws]
+// The other ranks wait for this one's buckets, and it cannot know whether their backward has thrown
+// as well. So it takes part in the rest of the step like a rank that skips it, and says at the end
+// why. Then backward throws on all ranks, gradients are zeros, and the group lives on: the ranks
+// have made the same collectives, wherever in their passes they have failed. A pass that has not
+// come to an output of the wrapper, or has failed in a collective or a hook that makes them, ends
+// without that.
+//
 // Note [Recorded steps]
 // A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
 // group that can be captured (nccl_process_group.h). Its work on the host, such as agreeing on
@@ -109,6 +117,9 @@ class Reducer : public GradientBuckets {
   void check_no_hook(const CommHook& hook) const;
 
   void begin_averaging();
+  Work sum_of(const GradientBucket& bucket, const CollectiveOptions& options);
+  void take_part_in_rest(const std::exception_ptr& error);
+  [[noreturn]] void throw_failures();
   std::vector<Tensor> outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy);
   void must_be_finite(const BucketRange& range, const Tensor& sent);
   std::function<void(const Tensor&)> check_of(const BucketRange& range);
@@ -150,6 +161,10 @@ class Reducer : public GradientBuckets {
   // An output of the module is in the graph.
   bool reached_ = false;
   Clock::time_point begun_;
+  // sum() has begun and not returned: it may have thrown between two collectives.
+  bool launching_ = false;
+  // Why this rank's backward has thrown; empty: it has not.
+  std::string failure_;
   std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
   // The gradients in the order in which they are ready, until a planner has planned with them.
   std::vector<ReadyGradient> ready_times_;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/comm_hook.h"
 #include "ringgrad/distributed/job/job_status.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
@@ -318,6 +319,109 @@ TEST_CASE("what a failed backward has launched does not reach the next one's gra
                                                      to_vector<double>(parameter.grad())) <
                                      training_tolerance(DType::Float32),
              "the gradient of " + name);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+struct Boom : Error {
+  Boom() : Error("boom") {}
+};
+
+TEST_CASE("a backward that throws on one rank throws on all, and the group lives on",
+          "[ddp][quick][threads]") {
+  const std::string where = GENERATE("last.bias", "first.bias");  // the first, or the last gradient
+  const int zero = GENERATE(0, 1, 2);
+  const bool shadows = GENERATE(false, true);  // rank 2 has no data
+  const auto errors = errors_of(3, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    const auto untouched = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .zero = zero});
+    const auto step = [&] {
+      if (shadows && group.rank() == 2)
+        ddp.shadow_step();
+      else
+        backward(ddp, group);
+    };
+    const auto zero_grad = [&] {
+      if (zero > 0)
+        ddp.step_share()->zero_grad();
+      else
+        ddp.zero_grad();
+    };
+    step();
+    zero_grad();
+    std::string error;
+    {
+      const auto parameters = net->named_parameters();
+      const auto bad = std::ranges::find(parameters, where, &NamedTensors::value_type::first);
+      const ScopedHook boom(register_post_accumulate_grad_hook(bad->second, [&](const Tensor&) {
+        if (group.rank() == 1) throw Boom();
+      }));
+      try {
+        step();
+      } catch (const std::exception& e) {
+        error = e.what();
+      }
+    }
+    const char* told =
+        "the backward of step 1 has thrown on rank 1: boom; all ranks leave the step out";
+    must(group.rank() == 1 ? error == "boom" : error.find(told) != error.npos, "error: " + error);
+    must(!group.failure(), "the group lives on");
+    if (zero == 0)
+      for (const double gradient : gradients(*net)) must(gradient == 0, "no gradient");
+    zero_grad();
+    step();
+    ddp.check_identical();
+    must(flat_values(*net) == flat_values(*untouched), "nothing has moved");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("ranks whose backwards throw at different places go on together",
+          "[ddp][quick][threads]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}});
+    backward(ddp, group);
+    const Tensor& bad = group.rank() == 0 ? net->last.bias : net->first.bias;
+    std::string error;
+    {
+      const ScopedHook boom(
+          register_post_accumulate_grad_hook(bad, [](const Tensor&) { throw Boom(); }));
+      try {
+        backward(ddp, group);
+      } catch (const Boom& e) {
+        error = e.what();
+      }
+    }
+    must(error == "boom", "each rank has its own exception");
+    ddp.zero_grad();
+    backward(ddp, group);
+    ddp.check_identical();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("a communication hook that throws on all ranks ends no group", "[ddp][quick][threads]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    bool throws = false;
+    const CommHook hook = [&](const GradBucket& bucket) {
+      if (throws && bucket.index == 1) throw Boom();
+      return bucket.average(bucket.flat);
+    };
+    DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .comm_hook = hook});
+    backward(ddp, group);
+    throws = true;
+    try {
+      backward(ddp, group);
+      must(false, "the exception must leave backward");
+    } catch (const Boom&) {
+    }
+    throws = false;
+    ddp.zero_grad();
+    backward(ddp, group);
+    ddp.check_identical();
   });
   for (const std::string& error : errors) CHECK(error == "");
 }
