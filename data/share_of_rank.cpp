@@ -8,9 +8,7 @@ namespace ringgrad {
 int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
                         const DistributedSamplerOptions& options) {
   if (options.drop_last) return left / num_replicas;
-  if (options.pad) return (left + num_replicas - 1) / num_replicas;
-  // Counts the numbers of 0 … left-1 that are rank mod num_replicas.
-  return (left - rank + num_replicas - 1) / num_replicas;
+  return left / num_replicas + (left % num_replicas > (options.pad ? 0 : rank));
 }
 
 std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position,

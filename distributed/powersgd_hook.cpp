@@ -78,7 +78,7 @@ CommHook powersgd_hook(Int64 columns) {
     const Tensor& flat = bucket.flat;
     const int64_t n = flat.numel();
     const int64_t side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
-    if (itemsize(flat.dtype()) < 4 || 4 * columns >= side) return bucket.average(flat);
+    if (itemsize(flat.dtype()) < 4 || columns >= (side + 3) / 4) return bucket.average(flat);
     const bool fresh = bucket.begin_scratch(side * (side + 2 * columns), flat.dtype());
     const LowRank x = parts_of(bucket.scratch, n, side, columns);
     if (fresh) begin_anywhere(x.q);

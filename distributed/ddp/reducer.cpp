@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -37,6 +38,9 @@ Reducer::Reducer(ProcessGroup& group, NamedTensors parameters, std::vector<Tenso
       before_(options_.weighting),
       contribution_(options_.weighting),
       usual_weight_(options_.weighting == Weighting::Ranks ? 1 : options_.usual_weight) {
+  CHECK(std::isfinite(options_.usual_weight) && options_.usual_weight >= 0,
+        "distributed_data_parallel: usual_weight is ", options_.usual_weight,
+        ", expected what a rank's loss is usually divided by, or 0 for that of the first step");
   std::iota(order_.rbegin(), order_.rend(), 0);
   const Tensor agreed = tensor<int64_t>({number_});
   group.broadcast(agreed, 0).wait();

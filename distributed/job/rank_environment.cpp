@@ -81,8 +81,9 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     if (!rank || (!size && starter.else_no_rank)) continue;
     CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size,
              " is not");
-    CHECK_AS(EnvironmentError, *size > 0, "rendezvous: ", starter.size, "=", *size,
-             ", expected at least 1");
+    // Each rank keeps a place, and has connections, for every other one.
+    CHECK_AS(EnvironmentError, *size > 0 && *size <= 100'000, "rendezvous: ", starter.size, "=",
+             *size, ", expected 1 to 100000");
     CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank,
              " does not exist with ", starter.size, "=", *size);
     r.source = starter.rank;

@@ -17,9 +17,9 @@ void check_parts(Operation operation, const Tensor& whole, const Tensor& part, i
            ", expected the same");
   CHECK_AS(DeviceError, whole.device() == part.device(), name(operation), ": tensors on ",
            whole.device(), " and ", part.device(), ", expected the same");
-  CHECK_AS(ShapeError, whole.numel() == part.numel() * parts, name(operation),
-           ": a tensor of shape ", whole.shape(), " is not ", parts, " times one of shape ",
-           part.shape(), ": there is one part for each rank");
+  CHECK_AS(ShapeError, whole.numel() % parts == 0 && whole.numel() / parts == part.numel(),
+           name(operation), ": a tensor of shape ", whole.shape(), " is not ", parts,
+           " times one of shape ", part.shape(), ": there is one part for each rank");
 }
 
 // Ranks that call reduce_scatter() or all_gather() in its place mean another layout.

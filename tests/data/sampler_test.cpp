@@ -1,6 +1,7 @@
 // Samplers: shards are disjoint and complete, orders differ by epoch and agree between ranks,
 // resuming is exact.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -46,6 +47,15 @@ Indices sorted(Indices x) {
 }
 
 }  // namespace
+
+TEST_CASE("sampler: numbers of samples and ranks whose sum is beyond 64 bits", "[quick]") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  CHECK(DistributedSampler(kMost, 1, 0).size() == kMost);
+  CHECK(DistributedSampler(10, kMost, 10).size() == 1);
+  CHECK(DistributedSampler(10, kMost, 9, {.pad = false}).size() == 1);
+  CHECK(DistributedSampler(10, kMost, 10, {.pad = false}).size() == 0);
+  CHECK(DistributedSampler(10, kMost, 9, {.drop_last = true}).size() == 0);
+}
 
 TEST_CASE("sampler: shards partition the data set, for all sizes and worlds", "[quick]") {
   const bool shuffle = GENERATE(false, true);

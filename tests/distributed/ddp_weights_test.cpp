@@ -262,6 +262,27 @@ TEST_CASE("weights that cannot be, or that nobody has given", "[ddp][quick]") {
                    "the weight is nan");
   require_contains(error_of(Weighting::Given, {4}),  // once, of two steps
                    "nobody has said what this rank's gradients weigh");
+  for (const double usual : {-1.0, std::numeric_limits<double>::infinity()}) {
+    const auto errors = errors_of_ranks(host_groups(1), [&](ProcessGroup& group) {
+      const auto net = make_net<Mlp>(3, kDouble);
+      DistributedDataParallel ddp(*net, group, {.usual_weight = usual});
+    });
+    require_contains(errors[0], str("usual_weight is ", usual));
+  }
+}
+
+TEST_CASE("a rank that alone gives no weight is named on all", "[ddp][quick][threads]") {
+  const auto errors = errors_of_ranks(host_groups(3), [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, kDouble);
+    DistributedDataParallel ddp(*net, group, {.weighting = Weighting::Given});
+    const auto own = samples({6}, 3, kDouble, 0, 9, group.rank(), 3);
+    if (group.rank() != 1) ddp.set_weight(3);
+    cross_entropy(ddp(own.x), own.target).backward();
+  });
+  for (const int other : {0, 2})
+    require_contains(errors[other], "step 0 has thrown on rank 1: distributed_data_parallel: ");
+  for (const std::string& error : errors)
+    require_contains(error, "nobody has said what this rank's gradients weigh");
 }
 
 }  // namespace ringgrad::test::ddp_weights_test

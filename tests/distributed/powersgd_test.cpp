@@ -152,6 +152,17 @@ TEST_CASE("PowerSGD leaves plain what is small, and forgets what is not finite",
   REQUIRE_THROWS_AS(powersgd_hook(0), Error);
 }
 
+TEST_CASE("more columns than a matrix has are no compression", "[powersgd][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    ddp.register_comm_hook(powersgd_hook(int64_t{1} << 62));
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8, group.rank(), 2);
+    cross_entropy(ddp(x), target).backward();
+    must(ddp.comm_hook_state().empty(), "gradients are averaged plainly");
+  });
+}
+
 TEST_CASE("a network trains with PowerSGD, on all ranks alike", "[powersgd][quick][threads]") {
   const auto loss_after = [](const CommHook& hook) {
     std::vector<double> losses(2);

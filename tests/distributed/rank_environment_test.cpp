@@ -190,6 +190,8 @@ TEST_CASE("environments that make no sense are refused by name",
   REQUIRE(contains(error_of({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK='-1'"));
   REQUIRE(contains(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
                    "RANK=2 does not exist with WORLD_SIZE=2"));
+  REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2000000000"}}),
+                   "WORLD_SIZE=2000000000, expected 1 to 100000"));
   REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}),
                    "MASTER_PORT=70000"));
   REQUIRE(contains(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "0"}}),
