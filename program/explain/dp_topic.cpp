@@ -5,7 +5,7 @@
 
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/device/cpu_division.h"
-#include "ringgrad/core/kernels.h"
+#include "ringgrad/core/kernels/device_copies.h"
 #include "ringgrad/distributed/data_parallel.h"
 #include "ringgrad/distributed/distributed_data_parallel.h"
 #include "ringgrad/nn/optim/optimizers.h"
@@ -23,33 +23,6 @@ constexpr int kLayers = 3;
 constexpr int kDevices = 2;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kSamples = 128;
-
-// Sees every copy from one device to another that this thread makes: DataParallel makes all of them
-// in the first one's.
-class Copies : private KernelObserver {
- public:
-  struct Copy {
-    int from;
-    int to;
-    Shape shape;
-    int64_t bytes;
-  };
-
-  Copies() { set_current(this); }
-  ~Copies() override { set_current(nullptr); }
-  std::vector<Copy> seen;
-
- private:
-  void call(const ObservedCall& call, const std::function<void()>& run) override {
-    run();
-    if (call.arguments.size() < 2) return;
-    const Tensor* to = call.tensor(0);
-    const Tensor* from = call.tensor(1);
-    if (!to || !from || to->device() == from->device()) return;
-    seen.push_back({from->device().index, to->device().index, to->shape(),
-                    static_cast<int64_t>(to->nbytes())});
-  }
-};
 
 // One rank of two, with a ring between them, whose messages are counted.
 void on_rank(const std::string&) {
@@ -88,11 +61,11 @@ void tell(Page& page, const ExplainOptions&) {
   for (int i = 0; i < kDevices; ++i) devices.emplace_back(DeviceType::CPU, i);
   DataParallel dp(*network, make, devices);
   optim::SGD optimizer(network->named_parameters(), {.lr = 0.01, .momentum = 0.9});
-  std::vector<Copies::Copy> forward;
-  std::vector<Copies::Copy> backward;
+  std::vector<DeviceCopies::Copy> forward;
+  std::vector<DeviceCopies::Copy> backward;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    const Copies copies;
+    const DeviceCopies copies;
     const Tensor loss = loss_on_noise(dp, kSamples, kWidth, 0);
     forward = copies.seen;
     loss.backward();
@@ -109,29 +82,29 @@ void tell(Page& page, const ExplainOptions&) {
       "gathers their outputs, computes the loss, and collects their gradients; "
       "it alone takes the optimizer's step. These copies were just made:",
       kDevices, kLayers, kWidth, kWidth, kSamples));
-  const auto what = [](const Copies::Copy& copy) -> std::string {
+  const auto what = [](const DeviceCopies::Copy& copy) -> std::string {
     if (copy.shape == Shape{kSamples / kDevices, kWidth})
       return copy.from == 0 ? "inputs (scatter)" : "outputs (gather)";
     return "parameters (replicate)";
   };
-  const auto what_back = [](const Copies::Copy& copy) -> std::string {
+  const auto what_back = [](const DeviceCopies::Copy& copy) -> std::string {
     return copy.shape == Shape{kSamples / kDevices, kWidth} ? "gradients of outputs"
                                                             : "gradients of parameters";
   };
   std::vector<Row> rows;
   nlohmann::json counted = nlohmann::json::object();
   int64_t through_first = 0;
-  const auto add = [&](const std::vector<Copies::Copy>& copies, const char* phase,
+  const auto add = [&](const std::vector<DeviceCopies::Copy>& copies, const char* phase,
                        const auto& name) {
     std::vector<std::string> order;
-    std::map<std::string, std::vector<Copies::Copy>> groups;
-    for (const Copies::Copy& copy : copies) {
+    std::map<std::string, std::vector<DeviceCopies::Copy>> groups;
+    for (const DeviceCopies::Copy& copy : copies) {
       if (!groups.contains(name(copy))) order.push_back(name(copy));
       groups[name(copy)].push_back(copy);
     }
     for (const std::string& kind : order) {
       int64_t bytes = 0;
-      for (const Copies::Copy& copy : groups[kind]) bytes += copy.bytes;
+      for (const DeviceCopies::Copy& copy : groups[kind]) bytes += copy.bytes;
       through_first += bytes;
       counted[kind] = bytes;
       rows.push_back({phase, kind,

@@ -1,10 +1,11 @@
 // DataParallel on CUDA devices: scatter, replicate, parallel apply, gather and the reduction of
 // gradients, under orders of streams that a wait left out would not survive.
 #include "ringgrad/distributed/data_parallel.h"
+
+#include "ringgrad/core/kernels/device_copies.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/cuda/cuda_util.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
-#include "ringgrad/tests/distributed/device_copies.h"
 #include "ringgrad/tests/test_util.h"
 
 namespace ringgrad::test::cuda_data_parallel_test {
@@ -64,9 +65,9 @@ TEST_CASE("DataParallel sends all parameters to a CUDA device in one copy, and g
   const DeviceCopies copies;
   const Tensor loss = sum(square(model(x)));
   // For each replica but the first: input, parameters, running statistics, their counts, output.
-  CHECK(copies.count == 2 * 5);
+  CHECK(copies.seen.size() == 2 * 5);
   loss.backward();
-  CHECK(copies.count == 2 * 5 + 2 * 2);
+  CHECK(copies.seen.size() == 2 * 5 + 2 * 2);
 }
 
 TEST_CASE("an error in a replica names the CUDA device", "[data_parallel][cuda][threads]") {

@@ -7,10 +7,10 @@
 
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/core/device/allocator.h"
+#include "ringgrad/core/kernels/device_copies.h"
 #include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
-#include "ringgrad/tests/distributed/device_copies.h"
 #include "ringgrad/tests/test_util.h"
 
 using namespace ringgrad;
@@ -92,9 +92,9 @@ TEST_CASE("one copy for each dtype takes parameters to a replica, and their grad
   const DeviceCopies copies;
   const Tensor loss = sum(square(model(x)));
   // For each replica but the first: input, parameters, running statistics, their counts, output.
-  CHECK(copies.count == 2 * 5);
+  CHECK(copies.seen.size() == 2 * 5);
   loss.backward();
-  CHECK(copies.count == 2 * 5 + 2 * 2);
+  CHECK(copies.seen.size() == 2 * 5 + 2 * 2);
 }
 
 // A network may leave a parameter out, of which only some replicas then have a gradient.

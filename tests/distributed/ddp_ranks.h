@@ -103,6 +103,27 @@ struct NormedCnn : nn::Module {
   }
 };
 
+// For images [N, 1, 8, 8]: two batch norms, of which the second one has all that can be fused.
+struct TwiceNormedCnn : nn::Module {
+  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}};
+  nn::Conv2d conv2{4, 4, 3, {.padding = 1, .bias = false}};
+  nn::BatchNorm2d bn1{4};
+  nn::BatchNorm2d bn2{4};
+  nn::Linear fc;
+  explicit TwiceNormedCnn(int64_t classes = 10) : fc(4 * 4 * 4, classes) {
+    register_module("conv1", conv1);
+    register_module("bn1", bn1);
+    register_module("conv2", conv2);
+    register_module("bn2", bn2);
+    register_module("fc", fc);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = bn1(conv1(x), {.activation = Activation::Relu});
+    return fc(
+        flatten(bn2(conv2(h), {.activation = Activation::Relu, .residual = h, .max_pool = 2}), 1));
+  }
+};
+
 // Samples [begin, end) of an endless data set, of which rank r of n has every n-th.
 struct Samples {
   Tensor x;

@@ -13,30 +13,15 @@ namespace {
 
 constexpr DType kDouble = DType::Float64;
 
-struct Normed : nn::Module {  // batch norm over all ranks, whatever their losses weigh
-  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
-      conv2{4, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn1{4};
-  nn::BatchNorm2d bn2{4};
-  nn::Linear fc{4 * 4 * 4, 3};
-  Normed() {
-    register_module("conv1", conv1);
-    register_module("bn1", bn1);
-    register_module("conv2", conv2);
-    register_module("bn2", bn2);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override {
-    return fc(flatten(bn2(conv2(bn1(conv1(x), {.activation = Activation::Relu}))), 1));
-  }
-};
+// It has batch norm over all ranks, whatever their losses weigh.
+std::unique_ptr<TwiceNormedCnn> make_normed() { return make_net<TwiceNormedCnn>(3, kDouble, 3); }
 
 // Rows of images, many of them without a label: rank 1 of 2 has one labelled row of eight, rank 2
 // of 3 none.
 struct Labelled {
   Tensor x;
   Tensor target;
-  Labelled(int64_t begin, int64_t end) : x(samples({1, 4, 4}, 3, kDouble, begin, end).x) {
+  Labelled(int64_t begin, int64_t end) : x(samples({1, 8, 8}, 3, kDouble, begin, end).x) {
     std::vector<int64_t> labels;
     for (int64_t i = begin; i < end; ++i) labels.push_back(i < 8 || i == 10 ? (i * i) % 3 : -100);
     target = tensor(labels);
@@ -48,11 +33,11 @@ ClassLossOptions with_class_weights() { return {.weight = tensor<double>({0.2, 1
 
 // Every rank has eight rows in a row, one process has them all.
 void compare_with_one_process(int ranks, const ClassLossOptions& options) {
-  const auto alone = make_net<Normed>(3, kDouble);
+  const auto alone = make_normed();
   const Labelled all(0, 8 * ranks);
   cross_entropy((*alone)(all.x), all.target, options).backward();
   run_ddp_ranks(ranks, [&](ProcessGroup& group) {
-    const auto net = make_net<Normed>(3, kDouble);
+    const auto net = make_normed();
     convert_sync_batchnorm(*net, group);
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .weighting = Weighting::Given});
     const Labelled own(8 * group.rank(), 8 * group.rank() + 8);
@@ -89,7 +74,7 @@ TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
                           double divisor) {
     return cross_entropy(model(x), target, {.reduction = Reduction::Sum}) * (1 / divisor);
   };
-  const auto alone = make_net<Normed>(3, kDouble);
+  const auto alone = make_normed();
   for (int pass = 0; pass < kPasses; ++pass) {
     std::vector<Tensor> xs;
     std::vector<Tensor> targets;
@@ -100,7 +85,7 @@ TEST_CASE("labelled rows in several passes", "[ddp][quick][threads]") {
     loss_of(*alone, cat(xs), cat(targets), 9).backward();  // 8 + 1 + 0 labels
   }
   run_ddp_ranks(kRanks, [&](ProcessGroup& group) {
-    const auto net = make_net<Normed>(3, kDouble);
+    const auto net = make_normed();
     convert_sync_batchnorm(*net, group);
     DistributedDataParallel ddp(*net, group, {.caps = {64, 64}, .weighting = Weighting::Given});
     const double labels = loss_divisor(Labelled(8 * group.rank(), 8 * group.rank() + 8).target);
@@ -190,25 +175,14 @@ TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]
 }
 
 TEST_CASE("a bad batch on one rank is skipped by all", "[ddp][quick][threads]") {
-  struct Net : nn::Module {
-    nn::Conv2d conv{1, 4, 3, {.padding = 1}};
-    nn::BatchNorm2d bn{4};
-    nn::Linear fc{4 * 4 * 4, 3};
-    Net() {
-      register_module("conv", conv);
-      register_module("bn", bn);
-      register_module("fc", fc);
-    }
-    Tensor forward(const Tensor& x) override { return fc(flatten(bn(conv(x)), 1)); }
-  };
   const bool backward = GENERATE(true, false);
   run_ddp_ranks(3, [&](ProcessGroup& group) {
-    const auto net = make_net<Net>(3, kDouble);
+    const auto net = make_net<NormedCnn>(3, kDouble);
     DistributedDataParallel ddp(*net, group);
     optim::SGD optimizer(ddp.named_parameters(), {.lr = 0.1, .momentum = 0.9});
     for (int step = 0; step < 4; ++step) {
       const auto before = to_vector<double>(net->conv.weight);
-      auto [x, target] = samples({1, 4, 4}, 3, kDouble, 12 * step, 12 * step + 12, group.rank(), 3);
+      auto [x, target] = samples({1, 8, 8}, 3, kDouble, 12 * step, 12 * step + 12, group.rank(), 3);
       const bool bad = step == 2 && group.rank() == 1;
       if (bad) fill_(x, std::numeric_limits<double>::quiet_NaN());
       optimizer.zero_grad();

@@ -12,26 +12,6 @@ namespace ringgrad::test::sync_batch_norm_test {
 
 namespace {
 
-struct Net : nn::Module {
-  nn::Conv2d conv1{1, 4, 3, {.padding = 1, .bias = false}},
-      conv2{4, 4, 3, {.padding = 1, .bias = false}};
-  nn::BatchNorm2d bn1{4};
-  nn::BatchNorm2d bn2{4};
-  nn::Linear fc{4 * 4 * 4, 10};
-  Net() {
-    register_module("conv1", conv1);
-    register_module("bn1", bn1);
-    register_module("conv2", conv2);
-    register_module("bn2", bn2);
-    register_module("fc", fc);
-  }
-  Tensor forward(const Tensor& x) override {
-    const Tensor h = bn1(conv1(x), {.activation = Activation::Relu});
-    return fc(
-        flatten(bn2(conv2(h), {.activation = Activation::Relu, .residual = h, .max_pool = 2}), 1));
-  }
-};
-
 // 20 steps of global batches of 12, 12, 12 and 7; without a group on one rank.
 std::vector<double> train_steps(nn::Module& model, DType dtype, int rank, int ranks) {
   optim::SGD optimizer(model.named_parameters(), {.lr = 0.05, .momentum = 0.9});
@@ -50,11 +30,11 @@ std::vector<double> train_steps(nn::Module& model, DType dtype, int rank, int ra
 
 TEST_CASE("ranks with SyncBatchNorm train as one rank", "[sync_batch_norm][quick][threads]") {
   const DType dtype = GENERATE(DType::Float32, DType::Float64);
-  const auto alone = train_steps(*make_net<Net>(3, dtype), dtype, 0, 1);
+  const auto alone = train_steps(*make_net<TwiceNormedCnn>(3, dtype), dtype, 0, 1);
   for (const int ranks : {1, 2, 3, 4}) {
     std::vector<double> result;
     run_ddp_ranks(ranks, [&](ProcessGroup& group) {
-      const auto net = make_net<Net>(3, dtype);
+      const auto net = make_net<TwiceNormedCnn>(3, dtype);
       must(convert_sync_batchnorm(*net, group) == 2, "two are converted");
       DistributedDataParallel ddp(*net, group);
       const auto values = train_steps(ddp, dtype, group.rank(), ranks);
