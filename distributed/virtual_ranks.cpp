@@ -24,7 +24,8 @@ struct ShardNumbers {
   double samples;
   double loss;  // the sum of theirs
   double flags;
-  Alike frozen;  // which parameters are
+  double failures;  // shards of ranks on which one has failed
+  Alike frozen;     // which parameters are
 };
 constexpr int64_t kNumbers = sizeof(ShardNumbers) / sizeof(double);
 
@@ -45,6 +46,7 @@ struct VirtualRanks::ShardState {
   Generator random;
   int64_t samples = 0;
   double loss = 0;  // the sum of theirs
+  bool failed = false;
 };
 
 VirtualRanks::VirtualRanks(nn::Module& module, ProcessGroup& group, VirtualRanksOptions options)
@@ -149,7 +151,7 @@ Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tenso
   for (const Tensor& buffer : state.buffers) numel += count_of_numbers(buffer);
   const Tensor row = empty({numel}, {.dtype = DType::Float64});
   const ShardNumbers numbers{static_cast<double>(state.samples), state.loss, flag_ ? 1.0 : 0.0,
-                             frozen(gradients_->parameters())};
+                             state.failed ? 1.0 : 0.0, frozen(gradients_->parameters())};
   std::memcpy(row.data<double>(), &numbers, sizeof numbers);
   int64_t at = kNumbers;
   for (size_t i = 0; i < state.buffers.size(); ++i) {
@@ -161,9 +163,15 @@ Tensor VirtualRanks::summary_of(const ShardState& state, const std::vector<Tenso
   return row;
 }
 
-double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bases) {
+double VirtualRanks::take_in(const Tensor& total, const std::vector<Tensor>& bases,
+                             const std::exception_ptr& error) {
   ShardNumbers numbers;
   std::memcpy(&numbers, total.data<double>(), sizeof numbers);
+  if (numbers.failures > 0) {
+    const std::string what = str(kName, ": a shard of step ", gradients_->step());
+    gradients_->take_back();
+    throw_of_ranks(group_, what, error ? words_of(error) : "");
+  }
   check_frozen(group_, str(kName, ", step ", gradients_->step()), numbers.frozen, options_.shards,
                gradients_->parameters());
   any_flag_ = numbers.flags > 0;
@@ -189,23 +197,31 @@ double VirtualRanks::step(Int64 batch, const ComputeLoss& compute_loss) {
         " samples for ", options_.shards,
         " shards, and batch norm over all of them needs a sample in each; leave the batch out");
   check_module();
-  const std::vector<ShardState> states = compute_shards(batch, compute_loss);
-  const std::vector<Tensor> bases = bases_of(states);
-  std::vector<PartialSum<Tensor>> sums;
-  for (const ShardState& state : states)
-    join(sums, {{state.index, state.index + 1}, summary_of(state, bases)}, options_.shards, sum_of);
-  std::vector<Tensor> rows;
-  for (auto& sum : sums) rows.push_back(std::move(sum.value));
-  auto summary = tree_.start(std::move(rows), {.step = gradients_->step(), .about = summary_});
-  gradients_->finish(1 / static_cast<double>(batch));
-  tree_.fold(summary);
-  tree_.finish(summary);
-  return take_in(summary.own.back(), bases);
+  std::exception_ptr error;
+  const std::vector<ShardState> states = compute_shards(batch, compute_loss, error);
+  try {
+    const std::vector<Tensor> bases = bases_of(states);
+    std::vector<PartialSum<Tensor>> sums;
+    for (const ShardState& state : states)
+      join(sums, {{state.index, state.index + 1}, summary_of(state, bases)}, options_.shards,
+           sum_of);
+    std::vector<Tensor> rows;
+    for (auto& sum : sums) rows.push_back(std::move(sum.value));
+    auto summary = tree_.start(std::move(rows), {.step = gradients_->step(), .about = summary_});
+    gradients_->finish(1 / static_cast<double>(batch));
+    tree_.fold(summary);
+    tree_.finish(summary);
+    return take_in(summary.own.back(), bases, error);
+  } catch (...) {
+    if (error) std::rethrow_exception(error);  // this rank's own reason, which the others know
+    throw;
+  }
 }
 
 // Computes every shard of this rank. Afterwards the module's buffers are what they were.
-std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
-    int64_t batch, const ComputeLoss& compute_loss) {
+std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(int64_t batch,
+                                                                   const ComputeLoss& compute_loss,
+                                                                   std::exception_ptr& error) {
   const ShardRange own = own_shards();
   std::vector<Tensor> before;
   for (const Tensor& buffer : replicas_[0].buffers) before.push_back(buffer.detach());
@@ -224,8 +240,8 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
   };
   Lockstep lockstep(own.size(), [&](int m) { begin_turn(0, m); });
   ShardMeeting meeting(options_.shards, own, own.size() > 1 ? &lockstep : nullptr);
+  gradients_->begin();
   try {
-    gradients_->begin();
     if (options_.sync_batch_norm) {
       for (ShardState& state : states) prepare(state, device_);
       lockstep.run(
@@ -245,12 +261,29 @@ std::vector<VirtualRanks::ShardState> VirtualRanks::compute_shards(
     }
     gradients_->end_shards();
   } catch (...) {
-    gradients_->give_up();
-    give_buffers(0, before);
-    throw;
+    error = std::current_exception();
   }
   give_buffers(0, before);
+  if (error) fail_shards(states, before, error);
   return states;
+}
+
+// The other ranks may have failed, too, so the group lives on: the step goes on with shards without
+// samples and gradients, and says at its end what has happened.
+void VirtualRanks::fail_shards(std::vector<ShardState>& states, const std::vector<Tensor>& before,
+                               const std::exception_ptr& error) {
+  for (ShardState& state : states) {
+    state.buffers = before;
+    state.samples = 0;
+    state.failed = true;
+  }
+  try {
+    if (is_noticed(error)) std::rethrow_exception(error);
+    gradients_->end_failed_shards();
+  } catch (...) {
+    gradients_->give_up();
+    std::rethrow_exception(error);
+  }
 }
 
 void VirtualRanks::compute_shard(ShardState& state, const Replica& replica, int64_t batch,

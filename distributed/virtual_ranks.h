@@ -92,8 +92,9 @@ class VirtualRanks {
   // some of the shards. Returns the mean loss, with the same bits on all ranks.
   //
   // Throws Error inside a NoGradGuard, if a gradient is not finite, and with sync_batch_norm if a
-  // shard has no sample. An exception of compute_loss ends the step; buffers are then what they
-  // were before it. With several devices compute_loss is called on several threads at once, and
+  // shard has no sample. An exception of compute_loss ends the step, on all ranks with the reason;
+  // buffers are then what they were before it, gradients are of no use, and the ranks may go on.
+  // With several devices compute_loss is called on several threads at once, and
   // must use shard.module.
   double step(Int64 batch, const ComputeLoss& compute_loss);
 
@@ -127,14 +128,19 @@ class VirtualRanks {
   void add_replica(Device device);
   void replicate();
   void give_buffers(size_t replica, const std::vector<Tensor>& buffers);
-  std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss);
+  // Returns in `error` why this rank's shards have failed, if the step goes on without them.
+  std::vector<ShardState> compute_shards(int64_t batch, const ComputeLoss& compute_loss,
+                                         std::exception_ptr& error);
+  void fail_shards(std::vector<ShardState>& states, const std::vector<Tensor>& before,
+                   const std::exception_ptr& error);
   void compute_shard(ShardState& state, const Replica& replica, int64_t batch,
                      const ComputeLoss& compute_loss, ShardMeeting& meeting);
   ModuleState module_state() const;
   void check_module();
   std::vector<Tensor> bases_of(const std::vector<ShardState>& states);
   Tensor summary_of(const ShardState& state, const std::vector<Tensor>& bases) const;
-  double take_in(const Tensor& total, const std::vector<Tensor>& bases);
+  double take_in(const Tensor& total, const std::vector<Tensor>& bases,
+                 const std::exception_ptr& error);
 
   nn::Module& module_;
   ProcessGroup& group_;

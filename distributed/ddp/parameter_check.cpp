@@ -31,6 +31,19 @@ void check_step(const char* what, int64_t step) {
         "), expected the number of a step, from 0 to 2^62");
 }
 
+std::string words_of(const std::exception_ptr& error) {
+  const std::string text = failure_of(error).text;
+  return text.empty() ? "an exception without words" : text;
+}
+
+void throw_of_ranks(ProcessGroup& group, const std::string& what, const std::string& own) {
+  const std::vector<std::string> words = all_gather_texts(group, own);
+  std::string text = what + " has thrown";
+  for (size_t r = 0; r < words.size(); ++r)
+    if (!words[r].empty()) text += str(" on rank ", r, ": ", words[r], ";");
+  throw_failure({FailureKind::Failed, text + " all ranks leave the step out"});
+}
+
 void check_same_lines(ProcessGroup& group, const std::string& what, const char* noun,
                       const std::vector<std::string>& lines, const char* remedy) {
   std::string all;

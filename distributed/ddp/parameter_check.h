@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ namespace ringgrad {
 
 // Throws Error unless a user may give a step this number, of which others are computed.
 void check_step(const char* what, int64_t step);
+
+// Returns the words of an exception, and never none.
+std::string words_of(const std::exception_ptr& error);
+
+// Collective: a step has failed on some ranks, which give their words_of(); the others give "".
+// Throws GivenUpError, which names the ranks. The group lives on.
+[[noreturn]] void throw_of_ranks(ProcessGroup& group, const std::string& what,
+                                 const std::string& own);
 
 // Collective. Compares lines of text. Unless all ranks have the same, throws OutOfStepError on
 // every rank, naming the first rank whose lines differ from rank 0's and the first line that

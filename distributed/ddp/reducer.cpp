@@ -165,8 +165,7 @@ void Reducer::end_pass(bool failed) {
 void Reducer::take_part_in_rest(const std::exception_ptr& error) {
   if (!synchronizing_ || !reached_ || !leads() || launching_ || recorded_ || is_noticed(error))
     return;
-  failure_ = failure_of(error).text;
-  if (failure_.empty()) failure_ = "an exception without words";
+  failure_ = words_of(error);
   contribution_.skip();
   try {
     finalize_backward();
@@ -178,15 +177,6 @@ void Reducer::take_part_in_rest(const std::exception_ptr& error) {
                    FailureKind::Failed);
   }
   failure_.clear();
-}
-
-void Reducer::throw_failures() {
-  const std::vector<std::string> of_ranks = all_gather_texts(group_, failure_);
-  std::string text = str("distributed_data_parallel: the backward of step ", step_, " has thrown");
-  for (size_t r = 0; r < of_ranks.size(); ++r)
-    if (!of_ranks[r].empty()) text += str(" on rank ", r, ": ", of_ranks[r], ";");
-  throw_failure({FailureKind::Failed, text + " all ranks leave the step out, and have zeros for "
-                                             "gradients"});
 }
 
 // Gradients with a history lie outside the buckets, and ranks average numbers.
@@ -389,7 +379,8 @@ void Reducer::finalize_backward() {
   if (sum.failures > 0) {
     before_ = contribution_;  // the step is over on all ranks, with the passes before this one
     if (slices_) slices_->finish();
-    throw_failures();
+    throw_of_ranks(group_, str("distributed_data_parallel: the backward of step ", step_),
+                   failure_);
   }
   if (recorded_) {  // nothing has been averaged yet
     CHECK(!skipped_, "distributed_data_parallel: step ", step_,

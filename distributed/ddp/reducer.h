@@ -119,7 +119,6 @@ class Reducer : public GradientBuckets {
   void begin_averaging();
   Work sum_of(const GradientBucket& bucket, const CollectiveOptions& options);
   void take_part_in_rest(const std::exception_ptr& error);
-  [[noreturn]] void throw_failures();
   std::vector<Tensor> outputs_reached(int64_t forward, int64_t samples, std::span<const Tensor> dy);
   void must_be_finite(const BucketRange& range, const Tensor& sent);
   std::function<void(const Tensor&)> check_of(const BucketRange& range);

@@ -143,6 +143,11 @@ void ShardGradients::end_shards() {
   launch_rest();
 }
 
+void ShardGradients::end_failed_shards() {
+  for (int k = 0; k < tree_.own_shards().size(); ++k) end_shard(k);
+  end_shards();
+}
+
 void ShardGradients::finish(double factor) {
   const auto begun = Work::Clock::now();
   fold_before(buckets_.size());
@@ -161,7 +166,7 @@ void ShardGradients::finish(double factor) {
 void ShardGradients::give_up() {
   std::fill(computing_.begin(), computing_.end(), -1);
   abandon();
-  --step_;
+  take_back();
 }
 
 }  // namespace ringgrad

@@ -40,8 +40,13 @@ class ShardGradients : public GradientBuckets {
   void end_shard(int k);
   // All shards have ended. Launches the remaining buckets.
   void end_shards();
+  // The same if some of this rank's shards have failed. What they have not computed counts as zero,
+  // so that the other ranks need not wait for it.
+  void end_failed_shards();
   // Waits for the others' sums, and multiplies the total by `factor`; the result is param.grad.
   void finish(double factor);
+  // The next step has the number of this one, which has failed on some rank.
+  void take_back() { --step_; }
   // The step has failed. Waits for the collectives under way, which use the arenas. The next step
   // has the same number.
   void give_up();

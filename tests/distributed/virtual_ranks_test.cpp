@@ -362,6 +362,43 @@ TEST_CASE("what cannot be is an error, and the group lives on", "[virtual_ranks]
   });
 }
 
+TEST_CASE("a shard that throws on one rank throws on all, and the group lives on",
+          "[virtual_ranks][quick][threads]") {
+  const int zero = GENERATE(0, 2);
+  const bool after_backward = GENERATE(false, true);
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Net>(3, DType::Float32);
+    const auto alone = make_net<Net>(3, DType::Float32);
+    VirtualRanks ranks(*net, group, {.shards = 4, .zero = zero});
+    VirtualRanks undisturbed(*alone, group, {.shards = 4, .zero = zero});
+    const Samples own = own_samples(ranks, {1, 4, 4}, 10, DType::Float32, 0, 8);
+    const auto before = flat_values(*net);
+    std::string error;
+    try {
+      ranks.step(8, [&](const VirtualRanks::Shard& shard) {
+        if (shard.index == 3 && !after_backward) throw Error("shard 3 is ill");
+        const Tensor loss = sum_of_losses(*net, own, shard);
+        if (shard.index == 3) throw Error("shard 3 is ill");
+        return loss;
+      });
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    must(error == (group.rank() == 1 ? "shard 3 is ill"
+                                     : "virtual_ranks: a shard of step 0 has thrown on rank 1: "
+                                       "shard 3 is ill; all ranks leave the step out"),
+         error);
+    must(flat_values(*net) == before, "buffers are what they were");
+    const auto loss_of = [&](VirtualRanks& wrapper, Net& module) {
+      return wrapper.step(
+          8, [&](const VirtualRanks::Shard& shard) { return sum_of_losses(module, own, shard); });
+    };
+    must(loss_of(ranks, *net) == loss_of(undisturbed, *alone), "the same step, bit for bit");
+    must(flat_values(*net) == flat_values(*alone), "and the same buffers");
+    ranks.check_identical();
+  });
+}
+
 TEST_CASE("a gradient that is not finite names parameter and rank",
           "[virtual_ranks][quick][threads]") {
   const auto errors = errors_of_ranks(host_groups(2), [](ProcessGroup& group) {
