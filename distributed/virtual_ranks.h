@@ -92,9 +92,9 @@ class VirtualRanks {
   // some of the shards. Returns the mean loss, with the same bits on all ranks.
   //
   // Throws Error inside a NoGradGuard, if a gradient is not finite, and with sync_batch_norm if a
-  // shard has no sample. An exception of compute_loss ends the step, on all ranks with the reason;
-  // buffers are then what they were before it, gradients are of no use, and the ranks may go on.
-  // With several devices compute_loss is called on several threads at once, and
+  // shard has no sample. An exception of compute_loss ends the step on all ranks, which throw
+  // the reason. Buffers are then what they were before the step, gradients are of no use, and the
+  // ranks may go on. With several devices compute_loss is called on several threads at once, and
   // must use shard.module.
   double step(Int64 batch, const ComputeLoss& compute_loss);
 

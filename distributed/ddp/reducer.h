@@ -162,7 +162,7 @@ class Reducer : public GradientBuckets {
   Clock::time_point begun_;
   // sum() has begun and not returned: it may have thrown between two collectives.
   bool launching_ = false;
-  // Why this rank's backward has thrown; empty: it has not.
+  // The error that this rank's backward has thrown; empty if it has not.
   std::string failure_;
   std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began
   // The gradients in the order in which they are ready, until a planner has planned with them.

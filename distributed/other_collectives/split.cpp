@@ -9,8 +9,8 @@
 
 namespace ringgrad {
 
-// The groups that were split off one, which end with it: who waits in one of them for a rank that
-// the failure has stopped would only learn of it by a timeout.
+// The groups that were split off one. They end with it. Otherwise a rank that waits in one of them
+// for a stopped rank would learn of the failure by a timeout only.
 struct GroupsSplitOff {
   std::vector<std::weak_ptr<ProcessGroup>> groups;
   std::string words_on_ranks;

@@ -243,7 +243,7 @@ TEST_CASE("a communication hook's state that belongs elsewhere is refused",
     refused("an order of 0 parameters", altered("plan", tensor<int64_t>({0})));
     refused("'9' belongs to none of the", altered("9", tensor<float>({0})));
     refused("an order of 0 parameters", altered("plan", Tensor()));
-    // Of a state that is refused nothing is taken: not the buckets, nor what fits.
+    // A refused state changes nothing: not the buckets, nor what would fit.
     const auto values = [&] {
       std::vector<std::vector<double>> all;
       for (const auto& [key, tensor] : trained.ddp.comm_hook_state())

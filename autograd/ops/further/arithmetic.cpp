@@ -20,8 +20,8 @@ void check_scalar(const char* operation, const Tensor& x, Scalar c) {
   if (!is_floating(x.dtype())) check_holds(operation, x.dtype(), c);
 }
 
-// Returns c as a tensor [] that an operation computes with: beyond the range of a floating dtype it
-// is infinite, as a result would be, though no element could be set to it.
+// Returns c as a tensor [] that an operation computes with. Beyond the range of a floating dtype it
+// is infinite, as a result would be. (No element could be set to it.)
 Tensor operand(const Tensor& x, Scalar c) {
   const Scalar infinite = std::copysign(INFINITY, c.to<double>());
   return scalar(holds(x.dtype(), c) ? c : infinite, {x.dtype(), x.device()});
