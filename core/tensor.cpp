@@ -90,9 +90,8 @@ Tensor Tensor::as_strided(const Shape& shape, const Strides& strides, Int64 offs
   const auto [first, last] = extent(view);
   const auto elements = static_cast<int64_t>(storage()->nbytes() / itemsize(dtype()));
   CHECK_AS(ShapeError,
-           strides.dim() == shape.dim() &&
-               (count_elements("as_strided", shape) == 0 ||
-                (offset >= 0 && first >= -offset && last < elements - offset)),
+           strides.dim() == shape.dim() && (count_elements("as_strided", shape) == 0 ||
+                                            (offset >= -first && last < elements - offset)),
            "as_strided: shape ", shape, " with strides ", strides, " from element ", offset,
            " on, in a storage of ", elements,
            " elements, expected a stride for each size and all elements inside");
