@@ -36,12 +36,6 @@ Tensor reduced(const Tensor& losses, Reduction reduction, const Tensor& x) {
   return to(y, autocast_loss(x).dtype());
 }
 
-// a where the label y is 1, b where it is -1, 0 elsewhere.
-Tensor by_label(const char* name, const Tensor& y, const Tensor& a, const Tensor& b) {
-  check_repeats(name, a, y);
-  return add(where(eq(y, 1), a, 0), where(eq(y, -1), b, 0));
-}
-
 }  // namespace
 
 Tensor normalize(const Tensor& x, Real p, Int dim, Real eps) {
@@ -94,7 +88,9 @@ Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& y, Re
 Tensor hinge_embedding_loss(const Tensor& x_, const Tensor& y, Real margin, Reduction reduction) {
   const Tensor x = for_loss("hinge_embedding_loss", x_);
   const Tensor apart = relu(add(neg(x), double{margin}));
-  return reduced(by_label("hinge_embedding_loss", y, x, apart), reduction, x_);
+  check_repeats("hinge_embedding_loss", x, y);
+  // A label that is neither 1 nor -1 counts as both, as in PyTorch.
+  return reduced(add(where(ne(y, -1), x, 0), where(ne(y, 1), apart, 0)), reduction, x_);
 }
 
 Tensor soft_margin_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
@@ -107,7 +103,10 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& y, 
   const char* const name = "cosine_embedding_loss";
   const Tensor alike = cosine_similarity(for_loss(name, a), for_loss(name, b), -1);
   const Tensor apart = relu(sub(alike, double{margin}));
-  return reduced(by_label(name, y, add(neg(alike), 1), apart), reduction, a);
+  check_repeats(name, alike, y);
+  // A label that is neither 1 nor -1 counts as none, as in PyTorch.
+  return reduced(add(where(eq(y, 1), add(neg(alike), 1), 0), where(eq(y, -1), apart, 0)), reduction,
+                 a);
 }
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,

@@ -55,6 +55,25 @@ TEST_CASE("loss modules are the functions of their names", "[quick]") {
                  kl_div(x, t, Reduction::Sum).item<double>() / 4) < 1e-6);
 }
 
+TEST_CASE("labels other than 1 and -1 count as they do in PyTorch", "[quick]") {
+  const Tensor x = tensor<float>({0.25, 0.25, 0.5, 0.625, 2, 0.5});
+  for (const Tensor& y :
+       {tensor<float>({1, -1, 0, 2, 0.5, NAN}), tensor<float>({1, -1, 3, 0, 0, 9})}) {
+    // As both labels: x, and what is lacking to the margin.
+    CHECK(values(hinge_embedding_loss(x, y, 1, Reduction::None)) ==
+          std::vector<double>{0.25, 0.75, 1, 1, 2, 1});
+    // As neither.
+    const Tensor a = ones({6, 2});
+    CHECK(difference(cosine_embedding_loss(a, a, y, 0, Reduction::None), {0, 1, 0, 0, 0, 0},
+                     {DType::Float32, 2}) == "");
+  }
+  CHECK(values(hinge_embedding_loss(x, tensor<int64_t>({1, -1, 0, 2, 5, 7}), 1, Reduction::None)) ==
+        std::vector<double>{0.25, 0.75, 1, 1, 2, 1});
+  const Tensor order = tensor<float>({1, -1, 0, 2, 0.5, 1});  // times the difference, as it is
+  CHECK(values(margin_ranking_loss(x, x * 2, order, 0, Reduction::None)) ==
+        std::vector<double>{0.25, 0, 0, 1.25, 1, 0.5});
+}
+
 TEST_CASE("losses of classes take indices, or probabilities", "[quick]") {
   manual_seed(2);
   const Tensor x = randn({4, 3});
