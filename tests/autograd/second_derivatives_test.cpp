@@ -430,4 +430,28 @@ TEST_CASE("compositions are differentiated twice", "[gradcheck][quick]") {
   }
 }
 
+TEST_CASE("rows that a loss ignores have derivatives of 0, whatever they hold",
+          "[autograd][quick]") {
+  const float inf = INFINITY;
+  const Tensor x =
+      tensor<float>({-inf, -inf, -inf, -inf, 0, 1, 1, 2, 3, NAN, 0, 0, inf, 1, 2}, {5, 3})
+          .requires_grad_();
+  const Tensor target = tensor<int64_t>({-100, -100, 2, -100, -100});
+  for (const Reduction reduction : {Reduction::Mean, Reduction::Sum, Reduction::None})
+    for (const double smoothing : {0., 0.1}) {
+      const Tensor loss =
+          cross_entropy(x, target, {.label_smoothing = smoothing, .reduction = reduction});
+      const Tensor plain = slope(loss, x, false);
+      const Tensor loss_again =
+          cross_entropy(x, target, {.label_smoothing = smoothing, .reduction = reduction});
+      const Tensor g = slope(loss_again, x);
+      CHECK(difference(g, to_vector<double>(plain), {DType::Float32, 3}) == "");
+      const Tensor second = autograd::grad({sum(g * g)}, {x})[0];
+      for (int64_t row = 0; row < 5; ++row) {
+        const std::vector<float> values = to_vector<float>(second[row]);
+        CHECK((values == std::vector<float>{0, 0, 0}) == (row != 2));
+      }
+    }
+}
+
 }  // namespace ringgrad::test::second_derivatives_test

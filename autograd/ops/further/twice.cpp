@@ -3,6 +3,7 @@
 #include "ringgrad/autograd/twice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 
@@ -251,7 +252,9 @@ Tensor of_max_pool2d(const Tensor& dy, const Tensor& index) {
 Tensor of_cross_entropy(const Tensor& dy, const Tensor& x_, const Tensor& target,
                         const Tensor& class_weight, const Tensor& weight_sum,
                         const kernels::CrossEntropyOptions& options) {
-  const Tensor x = to(x_, dy.dtype());
+  // Rows that are ignored are 0: of a row of -∞ the softmax is NaN, and so is 0 times that.
+  const Tensor counts = reshape(ne(target, options.ignore_index), {target.numel(), 1});
+  const Tensor x = where(counts, to(x_, dy.dtype()), 0);
   const Tensor q = class_parts(target, class_weight, x, options);
   const Tensor slope = sub(mul(softmax(x), sum(q, 1, true)), q);
   return to(mul(row_gradient(dy, weight_sum, target, options.ignore_index), slope), x_.dtype());
