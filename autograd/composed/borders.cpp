@@ -141,11 +141,19 @@ int64_t lacking(int64_t n, int64_t kernel, int64_t stride, int64_t padding) {
   return std::max<int64_t>(0, last + kernel - n - 2 * padding);
 }
 
+// Sums of these numbers must not overflow.
+void check_sizes(const char* operation, Pair kernel, Pair stride, Pair padding) {
+  const auto sizes = {kernel.h, kernel.w, stride.h, stride.w, padding.h, padding.w};
+  CHECK(std::max(sizes) <= INT32_MAX && std::min(sizes) >= 0, operation, ": the kernel is ", kernel,
+        ", the stride ", stride, ", the padding ", padding, ", expected 0 to ", INT32_MAX);
+}
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair dilation,
                   Flag ceil_mode) {
   check_defined("max_pool2d", x);
+  check_sizes("max_pool2d", kernel, stride, padding);
   CHECK(dilation == Pair(1), "max_pool2d: the dilation is ", dilation,
         ", expected 1; unfold() gives other windows, whose max() is the same");
   if (x.dim() == 3)
@@ -163,6 +171,7 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Pair 
 Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, Flag ceil_mode,
                   Flag count_include_pad) {
   check_defined("avg_pool2d", x);
+  check_sizes("avg_pool2d", kernel, stride, padding);
   if (x.dim() == 3)
     return squeeze(
         avg_pool2d(unsqueeze(x, 0), kernel, stride, padding, ceil_mode, count_include_pad), 0);

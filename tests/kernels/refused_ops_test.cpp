@@ -168,6 +168,16 @@ TEST_CASE("sizes whose products do not fit are refused, or wrap into the right p
   require_error<ShapeError>("pixel_shuffle: shape [4, 4611686018427387904]", [&] {
     pixel_shuffle(zeros({0, 4, 4}), 2 * large);
   });
+  const Tensor image = zeros({1, 1, 4, 4});
+  for (const bool ceil_mode : {false, true}) {
+    require_error<Error>("max_pool2d: the kernel is 2×2, the stride 9223372036854775807",
+                         [&] { max_pool2d(image, 2, INT64_MAX, 0, 1, ceil_mode); });
+    require_error<Error>("avg_pool2d: the kernel is 9223372036854775807",
+                         [&] { avg_pool2d(image, INT64_MAX, 1, INT64_MAX / 2, ceil_mode); });
+  }
+  require_error<Error>("conv_transpose2d: the number of groups is 9223372036854775807", [&] {
+    conv_transpose2d(image, zeros({1, 2, 1, 1}), {}, {.groups = INT64_MAX});
+  });
   // The sizes that stay have 2^80 elements; the one that is summed is 0.
   const Tensor nothing = zeros({0, 1, 1}).expand({0, int64_t{1} << 40, int64_t{1} << 40});
   require_error<ShapeError>("einsum: shape", [&] { einsum("cab,cde->abde", nothing, nothing); });

@@ -30,6 +30,8 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   check_dim("conv_transpose2d", "the weight", w_, 4);
   if (input && input.dim() == 3)
     return squeeze(conv_transpose2d(unsqueeze(x_, 0), w_, b_, options), 0);
+  CHECK(options.groups <= INT32_MAX, "conv_transpose2d: the number of groups is ", options.groups,
+        ", expected 1 to ", INT32_MAX);
   check_conv_operands("conv_transpose2d", x_, w_, b_, w_.size(1) * options.groups);
   check_conv_geometry("conv_transpose2d", x_.shape(), w_.shape(), options.stride, options.padding,
                       options.dilation, options.groups);
