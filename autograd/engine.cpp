@@ -169,7 +169,7 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
   work(own);
   for (auto& worker : workers) worker.join();
 
-  pass_error = error_;
+  detail::pass_error = error_;
   if (error_) std::rethrow_exception(error_);
   for (auto& callback : final_callbacks_) callback();
 }

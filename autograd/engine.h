@@ -38,8 +38,11 @@ inline bool grad_enabled() { return GradModeGuard::enabled_; }
 // returns. May be called only during a backward pass, from a hook or a closure. backward() rethrows
 // its exceptions. If the pass itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
-// While this thread's backward() drops its callbacks: why the pass has failed; else nothing of use.
+namespace detail {
+// While this thread's backward() drops its callbacks: why the pass has failed. Else it is of no
+// use.
 inline thread_local std::exception_ptr pass_error;
+}  // namespace detail
 
 // Returns true if this thread runs a backward pass that accumulates gradients in leaves. A pass of
 // autograd::grad() does not.

@@ -14,7 +14,7 @@ int64_t samples_of_rank(int64_t left, int64_t num_replicas, int64_t rank,
 std::vector<int64_t> share_of_rank(const std::vector<int64_t>& order, int64_t position,
                                    int64_t num_replicas, int64_t rank,
                                    const DistributedSamplerOptions& options) {
-  const auto size = static_cast<int64_t>(order.size());
+  const auto size = std::ssize(order);
   const auto left = size - position;
   const int64_t mine = samples_of_rank(left, num_replicas, rank, options);
   std::vector<int64_t> result(static_cast<size_t>(mine));

@@ -156,7 +156,7 @@ void Reducer::begin_averaging() {
 
 void Reducer::end_pass(bool failed) {
   contribution_of_this_pass = nullptr;
-  if (failed && pass_error) take_part_in_rest(std::exchange(pass_error, nullptr));
+  if (failed && detail::pass_error) take_part_in_rest(std::exchange(detail::pass_error, nullptr));
   GradientBuckets::end_pass(failed);
   if (failed) contribution_ = before_;
 }

@@ -82,7 +82,7 @@ RankEnvironment rank_environment_from(const Environment& environment) {
     CHECK_AS(EnvironmentError, size, "rendezvous: ", starter.rank, " is set, but ", starter.size,
              " is not");
     // Each rank keeps a place, and has connections, for every other one.
-    CHECK_AS(EnvironmentError, *size > 0 && *size <= 100'000, "rendezvous: ", starter.size, "=",
+    CHECK_AS(EnvironmentError, *size > 0 && *size <= 100000, "rendezvous: ", starter.size, "=",
              *size, ", expected 1 to 100000");
     CHECK_AS(EnvironmentError, *rank < *size, "rendezvous: ", starter.rank, "=", *rank,
              " does not exist with ", starter.size, "=", *size);
