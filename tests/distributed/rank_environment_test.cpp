@@ -333,13 +333,14 @@ TEST_CASE("a group that was split off ends with the group that it came from",
   run_connected(4, "auto", [&](ProcessGroup& group) {
     const auto pair = group.split(group.rank() / 2);
     const auto same = pair->split(0);
+    const auto end = Deadline::after(std::chrono::seconds(5));
     if (group.rank() == 3) {
       if (while_it_waits) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group.abort("of a reason", FailureKind::Failed);
     }
-    while (group.rank() % 2 == 1 && heard < 2)  // who is waited for
+    while (group.rank() % 2 == 1 && heard < 2 && !end.passed())  // who is waited for
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    while (!while_it_waits && group.rank() % 2 == 0 && !same->failure())
+    while (!while_it_waits && group.rank() % 2 == 0 && !same->failure() && !end.passed())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     try {
       same->barrier({.timeout = std::chrono::seconds(5)}).wait();
