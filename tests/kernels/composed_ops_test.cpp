@@ -29,6 +29,9 @@ TEST_CASE("pools of a picture without a batch are those of a batch of it", "[qui
                 squeeze(avg_pool2d(batch, 2, 2, 0, ceil_mode), 0)));
   }
   CHECK(max_pool2d(x, 2, 2, 0, 1, true).shape() == Shape{2, 3, 4});
+  require_error<Error>("max_pool2d: the dilation is 2×2", [&] { max_pool2d(x, 2, 2, 0, 2); });
+  require_error<ShapeError>("the kernel 9×9 does not fit",
+                            [&] { max_pool2d(x, 9, 1, 0, 1, true); });
   // The pools refuse the same strides with ceil_mode.
   for (const Pair stride : {Pair(-1, 1), Pair(1, -1)})
     for (const bool ceil_mode : {false, true}) {
@@ -54,6 +57,11 @@ TEST_CASE("parts and places at the ends of a dimension", "[quick]") {
   CHECK(equal(meshgrid({x}, "xy")[0], x));
   CHECK(squeeze(zeros({1, 3, 1})).shape() == Shape{3});
   CHECK(to_vector<int64_t>(repeat(x, {1, 0})).empty());
+  const Tensor number = ones({});
+  for (const Shape& times : {Shape(), Shape{1}}) {
+    CHECK(repeat(number, times).shape() == times);
+    CHECK(!repeat(number, times).is_same(number));
+  }
 }
 
 TEST_CASE("numbers that whole tensors cannot take, and what they do with the others", "[quick]") {
