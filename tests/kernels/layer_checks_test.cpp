@@ -88,7 +88,8 @@ TEST_CASE("recurrent layers' operations refuse weights, states and batches that 
   const Tensor rows = ones({3, 3});
   misfit("batch size 1 is 3, expected", layer(rows, weight, {}, {2, 3}));
   misfit("batch size 1 is 0, expected", layer(rows, weight, {}, {2, 0}));
-  misfit("the input has 3 rows, the batch sizes together 4", layer(rows, weight, {}, {2, 2}));
+  misfit("the input has 3 rows, the batch sizes together more, expected as many",
+         layer(rows, weight, {}, {2, 2}));
   misfit("gru_layer: the bias has shape [1], expected [3]",
          [&] { gru_layer(x, {}, weight, ones({1})); });
 }

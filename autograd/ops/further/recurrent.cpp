@@ -96,7 +96,8 @@ struct Layer {
                ": batch size ", t, " is ", rows,
                ", expected at least 1 and at most the one before");
       CHECK_AS(ShapeError, !packed || rows <= x_.size(0) - steps.begin.back(), name,
-               ": the input has ", x_.size(0), " rows, the batch sizes together more");
+               ": the input has ", x_.size(0),
+               " rows, the batch sizes together more, expected as many");
       steps.begin.push_back(steps.begin.back() + rows);
     }
     CHECK_AS(ShapeError, !packed || steps.begin.back() == x_.size(0), name, ": the input has ",
