@@ -68,7 +68,7 @@ class DistributedDataParallel : public nn::Module {
 
   // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them.
   // If backward throws on some ranks, it throws on all of them in that step, with the reason and
-  // gradients of zeros; the ranks may go on after that.
+  // gradients of zeros; the ranks may go on after that, unless sync_batch_norm() is in the module.
   // These are errors: a NaN in a gradient; a backward of the module itself instead of the wrapper;
   // an optimizer's step in a hook. A step that a rank has left out is one, too, as is a layer that
   // is frozen or in evaluation mode on some ranks only. The module must not change after it was

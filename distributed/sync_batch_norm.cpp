@@ -66,6 +66,7 @@ Tensor normalize(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
   const Tensor bias = bias_ ? contiguous(to(bias_, per_channel)) : bias_;
   const Tensor residual = options.residual ? to_layout(options.residual, x.layout()) : Tensor();
 
+  normalized_over_ranks = true;
   const auto [mean, var, count] = global_statistics(x, per_channel, channel_now(channel));
   CHECK_AS(ShapeError, count > 1, "sync_batch_norm: all ranks together have ", count,
            " value per channel, expected at least 2: the variance of one is undefined");

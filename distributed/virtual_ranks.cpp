@@ -279,6 +279,10 @@ void VirtualRanks::fail_shards(std::vector<ShardState>& states, const std::vecto
   }
   try {
     if (is_noticed(error)) std::rethrow_exception(error);
+    // Other ranks may wait in the middle of their shards for the statistics of these.
+    if (options_.sync_batch_norm && group_.size() > 1)
+      gradients_->fail_all_ranks(str("on rank ", group_.rank(), " a shard of step ",
+                                     gradients_->step(), " has failed: ", words_of(error)));
     gradients_->end_failed_shards();
   } catch (...) {
     gradients_->give_up();

@@ -94,8 +94,8 @@ class VirtualRanks {
   // Throws Error inside a NoGradGuard, if a gradient is not finite, and with sync_batch_norm if a
   // shard has no sample. An exception of compute_loss ends the step on all ranks, which throw
   // the reason. Buffers are then what they were before the step, gradients are of no use, and the
-  // ranks may go on. With several devices compute_loss is called on several threads at once, and
-  // must use shard.module.
+  // ranks may go on. With sync_batch_norm the group ends, unless it is one rank. With several
+  // devices compute_loss is called on several threads at once, and must use shard.module.
   double step(Int64 batch, const ComputeLoss& compute_loss);
 
   ShardRange own_shards() const { return tree_.own_shards(); }

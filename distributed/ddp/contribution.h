@@ -124,5 +124,8 @@ class Contribution {
 // The contribution of the backward pass in which this thread is, for sums over the ranks during it
 // (sync_batch_norm.cpp). It is nullptr if no DistributedDataParallel has begun one.
 inline thread_local Contribution* contribution_of_this_pass = nullptr;
+// In forward: this thread has normalized over all ranks' samples (sync_batch_norm.cpp), so ranks
+// will meet in the backward of that.
+inline thread_local bool normalized_over_ranks = false;
 
 }  // namespace ringgrad

@@ -105,6 +105,7 @@ void Reducer::look_at(ModuleState module) {
 
 std::vector<Tensor> Reducer::prepare_for_backward(std::vector<Tensor> outputs, int64_t samples,
                                                   bool training) {
+  ranks_meet_ |= std::exchange(normalized_over_ranks, false);
   std::vector<Tensor> tracked;
   std::vector<Tensor> same;
   for (const Tensor& output : outputs)
@@ -163,18 +164,21 @@ void Reducer::end_pass(bool failed) {
 
 // See Note [A backward that throws].
 void Reducer::take_part_in_rest(const std::exception_ptr& error) {
-  if (!synchronizing_ || !reached_ || !leads() || launching_ || recorded_ || is_noticed(error))
-    return;
+  if (!reached_ || recorded_ || is_noticed(error)) return;
+  const auto end_group = [&] {
+    group_.abort(str("on rank ", group_.rank(), " the backward of step ", step_,
+                     " has failed: ", words_of(error)),
+                 FailureKind::Failed);
+  };
+  if (ranks_meet_ && group_.size() > 1) return end_group();
+  if (!synchronizing_ || !leads() || launching_) return;
   failure_ = words_of(error);
   contribution_.skip();
   try {
     finalize_backward();
   } catch (...) {
     // The group has failed, or this is the error that all ranks get; else they would wait.
-    if (!is_noticed(std::current_exception()))
-      group_.abort(str("on rank ", group_.rank(), " the backward of step ", step_,
-                       " has failed: ", failure_),
-                   FailureKind::Failed);
+    if (!is_noticed(std::current_exception())) end_group();
   }
   failure_.clear();
 }

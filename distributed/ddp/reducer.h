@@ -21,7 +21,8 @@
 // why. Then backward throws on all ranks, gradients are zeros, and the group lives on: the ranks
 // have made the same collectives, wherever in their passes they have failed. A pass that has not
 // come to an output of the wrapper, or has failed in a collective or a hook that makes them, ends
-// without that.
+// without that. If the module has batch norm over all ranks, the others may wait in the middle of
+// their backward for sums that this rank will not bring. So the group ends, with the reason.
 //
 // Note [Recorded steps]
 // A step that is captured in a CUDA graph (core/device/captured_step.h) takes the same way, over a
@@ -162,6 +163,8 @@ class Reducer : public GradientBuckets {
   Clock::time_point begun_;
   // sum() has begun and not returned: it may have thrown between two collectives.
   bool launching_ = false;
+  // In backward ranks wait for each other's sums: the module has batch norm over all of them.
+  bool ranks_meet_ = false;
   // The error that this rank's backward has thrown; empty if it has not.
   std::string failure_;
   std::vector<uint32_t> versions_;  // by parameter: of its values, when the pass began

@@ -3,6 +3,8 @@
 
 #include <atomic>
 
+#include "ringgrad/autograd/accumulate_grad.h"
+#include "ringgrad/distributed/virtual_ranks.h"
 #include "ringgrad/models/resnet.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/distributed/ddp_ranks.h"
@@ -219,6 +221,49 @@ TEST_CASE("layers that differ are not normalised together", "[sync_batch_norm][q
     require_contains(error, "batch norm's statistics of bn");
     require_contains(error, "out of step");
   }
+}
+
+TEST_CASE("a backward that throws ends the ranks that wait for its sums, with the reason",
+          "[sync_batch_norm][quick][threads]") {
+  const bool shards = GENERATE(false, true);
+  const bool averages = shards || GENERATE(false, true);
+  std::atomic<bool> heard = false;  // by rank 0, while rank 1 still has its groups
+  const auto errors = errors_of_ranks(host_groups(2), [&](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto net = make_net<TwiceNormedCnn>(3, DType::Float32);
+    const Samples own = samples({1, 8, 8}, 10, DType::Float32, rank * 4, rank * 4 + 4);
+    const ScopedHook boom(register_post_accumulate_grad_hook(net->fc.bias, [rank](const Tensor&) {
+      if (rank == 1) throw Error("boom");
+    }));
+    const auto step = [&] {
+      if (shards) {
+        VirtualRanks ranks(*net, group, {.shards = 2, .sync_batch_norm = true});
+        ranks.step(8, [&](const VirtualRanks::Shard&) {
+          const Tensor loss = sum((*net)(own.x));
+          loss.backward();
+          return loss;
+        });
+        return;
+      }
+      convert_sync_batchnorm(*net, group);
+      DistributedDataParallel ddp(*net, group);
+      const auto backward = [&] { sum(ddp(own.x)).backward(); };
+      if (averages) return backward();
+      const auto no_sync = ddp.no_sync();
+      backward();
+    };
+    try {
+      step();
+    } catch (...) {
+      if (rank == 1) heard.wait(false);
+      heard = true;
+      heard.notify_all();
+      throw;
+    }
+  });
+  require_contains(errors[0], "on rank 1");
+  require_contains(errors[0], "has failed: boom");
+  CHECK(errors[1] == "boom");
 }
 
 TEST_CASE("a layer for which no other rank comes is named with the timeout",
