@@ -67,13 +67,14 @@ class DistributedDataParallel : public nn::Module {
                           DistributedDataParallelOptions options = {});
 
   // x [N, …] is this rank's part of the batch, N samples. An error on one rank reaches all of them.
-  // If backward throws on some ranks, it throws on all of them in that step, with the reason and
-  // gradients of zeros; the ranks may go on after that, unless sync_batch_norm() is in the module.
-  // These are errors: a NaN in a gradient; a backward of the module itself instead of the wrapper;
-  // an optimizer's step in a hook. A step that a rank has left out is one, too, as is a layer that
-  // is frozen or in evaluation mode on some ranks only. The module must not change after it was
-  // wrapped: no tensor may be added, removed, replaced or converted, and no frozen one may begin to
-  // require a gradient.
+  // If backward throws on some ranks after it has come to an output of the wrapper, it throws on
+  // all of them in that step, with the reason and gradients of zeros. The ranks may go on after
+  // that, unless sync_batch_norm() is in the module. If it throws before, or in a communication
+  // hook, the others wait until the timeout. These are errors: a NaN in a gradient; a backward of
+  // the module itself instead of the wrapper; an optimizer's step in a hook. A step that a rank has
+  // left out is one, too, as is a layer that is frozen or in evaluation mode on some ranks only.
+  // The module must not change after it was wrapped: no tensor may be added, removed, replaced or
+  // converted, and no frozen one may begin to require a gradient.
   Tensor forward(const Tensor& x) override;
 
   // Does the same for modules with several inputs and outputs, or that compute the loss themselves.

@@ -157,7 +157,7 @@ void Reducer::begin_averaging() {
 
 void Reducer::end_pass(bool failed) {
   contribution_of_this_pass = nullptr;
-  if (failed && detail::pass_error) take_part_in_rest(std::exchange(detail::pass_error, nullptr));
+  if (failed && detail::pass_error) take_part_in_rest(detail::pass_error);
   GradientBuckets::end_pass(failed);
   if (failed) contribution_ = before_;
 }
