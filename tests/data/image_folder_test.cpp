@@ -362,6 +362,20 @@ TEST_CASE("pictures: alpha, inks and 16 bits of WebP, GIF and TIFF", "[quick]") 
         std::vector<uint8_t>{0, 1, 100, 255});
   const auto magenta = to_vector<uint8_t>(read_image(corpus("cmyk.tiff")));
   CHECK(magenta == std::vector<uint8_t>{255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255});
+  // One gray pixel: its strip is a single byte. Each tag has its number and its value.
+  std::string one("II*\0\x08\0\0\0\x09\0", 10);
+  for (const auto& [number, value] : std::initializer_list<std::pair<char, char>>{{0x00, 1},
+                                                                                  {0x01, 1},
+                                                                                  {0x02, 8},
+                                                                                  {0x03, 1},
+                                                                                  {0x06, 1},
+                                                                                  {0x11, 122},
+                                                                                  {0x15, 1},
+                                                                                  {0x16, 1},
+                                                                                  {0x17, 1}})
+    one += std::string{number, 1, 3, 0, 1, 0, 0, 0, value, 0, 0, 0};
+  write(folder / "one.tiff", one + std::string(4, '\0') + '\xc8');
+  CHECK(to_vector<uint8_t>(read_image(folder / "one.tiff"))[0] == 0xc8);
 }
 
 TEST_CASE("pictures: half of a file, and one that claims too much, are refused", "[quick]") {

@@ -131,6 +131,30 @@ TEST_CASE("a loss that is a sum, and the plain mean of ranks", "[ddp][quick][thr
   });
 }
 
+TEST_CASE("a rank weighs as many samples as its passes have on average", "[ddp][quick][threads]") {
+  const auto loss_of = [](nn::Module& model, int64_t begin, int64_t end) {
+    const auto own = samples({6}, 3, kDouble, begin, end);
+    return cross_entropy(model(own.x), own.target);
+  };
+  const auto alone = make_net<Mlp>(3, kDouble);
+  const Tensor first = loss_of(*alone, 0, 4) + loss_of(*alone, 4, 6);
+  const Tensor second = loss_of(*alone, 6, 7) + loss_of(*alone, 7, 8);
+  ((3 * first + second) / 4).backward();
+  run_ddp_ranks(2, [&](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, kDouble);
+    DistributedDataParallel ddp(*net, group);
+    const std::vector<int64_t> at =
+        group.rank() == 0 ? std::vector<int64_t>{0, 4, 6} : std::vector<int64_t>{6, 7, 8};
+    {
+      const auto guard = ddp.no_sync();
+      loss_of(ddp, at[0], at[1]).backward();
+    }
+    loss_of(ddp, at[1], at[2]).backward();
+    must(relative_difference(gradients(*net), gradients(*alone)) < 1e-12,
+         "the gradient by the mean numbers of samples");
+  });
+}
+
 // REINFORCE: each rank has an episode of another length, and the loss is the mean of -log p ·
 // advantage over all moves. Its parts come in several passes, and only the last one averages.
 TEST_CASE("episodes of unequal length in several passes", "[ddp][quick][threads]") {

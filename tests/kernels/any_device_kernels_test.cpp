@@ -154,6 +154,21 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
   }
 }
 
+TEST_CASE("cross entropy asks no other class where nothing is smoothed", "[quick][cuda]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const Device device : devices())
+    for (const Provider provider : {Provider::Native, Provider::Reference}) {
+      if (provider == Provider::Reference && !device.is_cpu()) continue;
+      const ProviderGuard guard(provider);
+      const Tensor target = to(tensor<int64_t>({0}), device);
+      const Tensor impossible = to(tensor<double>({0, -infinity}, {1, 2}), device);
+      CHECK(cross_entropy(impossible, target).item<double>() == 0);
+      const Tensor alike = zeros({1, 2}, {DType::Float64, device});
+      const double loss = cross_entropy(alike, target, {.label_smoothing = 1}).item<double>();
+      CHECK(std::abs(loss - std::log(2.0)) < 1e-15);
+    }
+}
+
 TEST_CASE("batch norm in evaluation: what is not finite stays where it is", "[quick][cuda]") {
   for (const Device device : devices())
     for (const DType dtype : {DType::Float32, DType::Float64})

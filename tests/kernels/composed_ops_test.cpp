@@ -56,6 +56,7 @@ TEST_CASE("parts and places at the ends of a dimension", "[quick]") {
   CHECK(!flipped.is_same(x));
   CHECK(equal(meshgrid({x}, "xy")[0], x));
   CHECK(squeeze(zeros({1, 3, 1})).shape() == Shape{3});
+  CHECK(to_vector<int64_t>(slice(x, 0, -2, 5)) == std::vector<int64_t>{4, 5});
   CHECK(to_vector<int64_t>(repeat(x, {1, 0})).empty());
   const Tensor number = ones({});
   for (const Shape& times : {Shape(), Shape{1}}) {

@@ -220,6 +220,8 @@ TEST_CASE("operations say which of them was given an undefined tensor", "[quick]
                        [&] { to_layout(none, Layout::ChannelsLast); });
   require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none); });
   require_error<Error>("prod: an argument is an undefined tensor", [&] { prod(none, 0); });
+  require_error<Error>("squeeze: an argument is an undefined tensor", [&] { squeeze(none); });
+  require_error<Error>("uniform_: an argument is an undefined tensor", [&] { none.uniform_(); });
   require_error<Error>("roll: an argument is an undefined tensor", [&] { roll(none, {1}); });
   require_error<Error>("roll: an argument is an undefined tensor", [&] { roll(none, {1}, 0); });
   require_error<Error>("linear: an argument is an undefined tensor", [&] { linear(x, none); });
