@@ -119,11 +119,11 @@ TEST_CASE("download: a server that falls silent or crawls is given up") {
   std::atomic<bool> over{false};
   LoopbackServer server([&](int connection, const std::string& path) {
     if (path == "silent")
-      for (int i = 0; i < 100 && !over; ++i)
+      for (int i = 0; i < 1000 && !over; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (path == "slow") {
       send_all(connection, ok(kBody.size()));
-      for (int i = 0; i < 100 && !over && send_all(connection, "s"); ++i)
+      for (int i = 0; i < 1000 && !over && send_all(connection, "s"); ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   });
