@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`ringgrad launch` where its surroundings are odd: program_launch_test.py PATH_TO_RINGGRAD [test names]."""
 
-import os, pathlib, resource, select, shutil, signal, socket, subprocess, sys, time, unittest
+import itertools, os, pathlib, resource, select, shutil, signal, socket, subprocess, sys, threading, time, unittest
 
 from program_case import PROGRAM, ProgramCase, write_tiny
 
@@ -263,6 +263,16 @@ class Launch(ProgramCase):
         done = self.run_program("launch", "-n", "1", "--", "sh", "-c", script, PROGRAM)
         self.assertIn("there is no no-such-file", done.stderr)
         self.assertIn("went on", done.stdout)
+
+    def test_errors_of_each_rank_arrive_while_it_runs(self):
+        child = self.launch("sh", "-c", "echo here >&2; exec sleep 60", stderr=subprocess.PIPE)
+        watchdog = threading.Timer(30, child.kill)
+        watchdog.start()
+        heard = list(itertools.islice((line for line in child.stderr if b"here" in line), 2))
+        child.terminate()
+        child.communicate()
+        watchdog.cancel()
+        self.assertEqual(len(heard), 2)
 
     def test_a_run_that_somebody_elses_ranks_failed_to_begin_is_cleared_away(self):
         write_tiny(self.dir / "data/digits")
