@@ -356,6 +356,19 @@ TEST_CASE("a group that was split off ends with the group that it came from",
   });
 }
 
+TEST_CASE("memory cannot be shared with a rank that has left",
+          "[rank_environment][quick][threads]") {
+  run_connected(2, "shm", [&](ProcessGroup& group) {
+    if (group.rank() == 1) return;
+    try {
+      (void)group.allocate_shared(64);
+      must(false, "memory of a group of which a rank has left");
+    } catch (const DistributedError& error) {
+      must(contains(error.what(), "rank 1 has left the group"), error.what());
+    }
+  });
+}
+
 TEST_CASE("a rank that dies while others connect is named, whatever it has left behind",
           "[rank_environment][quick][threads]") {
   ConnectOptions options;
