@@ -39,8 +39,8 @@ inline bool grad_enabled() { return GradModeGuard::enabled_; }
 // its exceptions. If the pass itself fails, the callbacks are dropped.
 void queue_final_callback(std::function<void()> callback);
 namespace detail {
-// While this thread's backward() drops its callbacks: why the pass has failed. Else it is of no
-// use.
+// The exception that has ended this thread's last backward pass, or none. Callbacks that the pass
+// drops may ask for it.
 inline thread_local std::exception_ptr pass_error;
 }  // namespace detail
 

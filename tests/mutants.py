@@ -88,7 +88,6 @@ EQUIVALENT = {
     ("autograd/ops/further/conv_batch_norm.cpp", "size.h * size.w < 2", "< → <="): "two numbers in a channel: two nodes or one, with the same results",
     ("distributed/ddp/reducer_replays.cpp", "totals_.steps - compared_.step", "- → +"): "how soon ranks compare, within the same bounds: only a time would tell",
     ("distributed/transport/transport.cpp", "moved || done()", "|| → &&"): "what is done is seen one look later: only a time would tell",
-    ("core/cpu/onednn/avg_pool2d.cpp", "(y.size(2) - 1) * o.stride.h", "* → /"): "oneDNN refuses padding that does not fit, and the native kernel takes its place",
     ("nn/safetensors.cpp", 'offset + done, " to "', "+ → -"): "which bytes a damaged disk has changed: no disk of a test is damaged",
     ("distributed/launcher/supervisor.cpp", "waitpid(rank.child.pid, nullptr, 0);", "waitpid(rank.child.pid, nullptr, 0); → ;"): "a launcher that has thrown ends, and its dead ranks go with it",
     ("core/device/allocator.cpp", "hold_over_fork(mutex_);", "hold_over_fork(mutex_); → ;"): "only a fork at the moment when another thread holds the lock would tell",

@@ -129,16 +129,16 @@ struct ObservedCall {
 };
 
 // Chooses between a kernel's two providers for Provider::Fastest. True means the vendor's.
-// Set before main by autotune.cpp; autotune.h describes the two functions. Without it the native
-// one is chosen.
+// autotune.cpp sets the choice before main; autotune.h describes the two functions. Without it the
+// native one is chosen.
 using VendorChoice = bool (*)(const ObservedCall& call, const std::function<void(Stream)>& native,
                               const std::function<bool(Stream)>& vendor);
 inline constinit VendorChoice vendor_choice = nullptr;
 bool is_vendor_chosen(const ObservedCall& call, const std::function<void(Stream)>& native,
                       const std::function<bool(Stream)>& vendor);
 
-// Throws if this machine cannot run the CPU's kernels. Set before main by core/cpu/isa.cpp, if at
-// all.
+// check_cpu_kernels() throws if this machine cannot run the CPU's kernels. core/cpu/isa.cpp sets
+// the check before main. Without it every machine can.
 using CpuCheck = void (*)();
 inline constinit CpuCheck cpu_check = nullptr;
 void check_cpu_kernels();

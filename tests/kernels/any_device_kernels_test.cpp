@@ -154,6 +154,18 @@ TEST_CASE("sums of integers wrap", "[quick][cuda]") {
   }
 }
 
+TEST_CASE("average pools have each provider's means at every stride", "[quick]") {
+  const Tensor x = full({1, 2, 9, 9}, 3, {.dtype = DType::Float32});
+  for (const Provider provider : {Provider::Native, Provider::Vendor})
+    for (const int64_t stride : {1, 2, 3, 4}) {
+      CAPTURE(name(provider), stride);
+      const ProviderGuard guard(provider);
+      const Tensor y =
+          avg_pool2d(x, {.kernel = 3, .stride = stride, .padding = 1, .count_padding = false});
+      CHECK(max(abs(y - 3)).item<float>() <= 3 * 0x1p-22f);
+    }
+}
+
 TEST_CASE("cross entropy asks no other class where nothing is smoothed", "[quick][cuda]") {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const Device device : devices())
