@@ -101,12 +101,12 @@ KERNEL(round, (const Tensor& y, const Tensor& x));
 KERNEL(trunc, (const Tensor& y, const Tensor& x));
 // y = -1, 0 or 1; 0 if x is NaN.
 KERNEL(sign, (const Tensor& y, const Tensor& x));
-// Huber's loss (1964) / scale: x²/2 where |x| <= delta, else delta (|x| - delta/2). dx = dy x /
-// scale, with x clamped to ±delta. The scale is 1 or delta. Nothing overflows unless the result
-// does.
-KERNEL(huber, (const Tensor& y, const Tensor& x, double delta, double scale));
-KERNEL(huber_backward,
-       (const Tensor& dx, const Tensor& dy, const Tensor& x, double delta, double scale));
+// Huber's loss (1964) / scale of d = x - t: d²/2 where |d| <= delta, else delta (|d| - delta/2). dx
+// = dy d / scale, with d clamped to ±delta. The scale is 1 or delta. Nothing overflows unless the
+// result does.
+KERNEL(huber, (const Tensor& y, const Tensor& x, const Tensor& t, double delta, double scale));
+KERNEL(huber_backward, (const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t,
+                        double delta, double scale));
 // Binary cross entropy of probabilities x and targets t, both in [0, 1]. Logarithms below -100
 // count as -100. 1e-12F is PyTorch's float32 constant, also used for float64.
 //   -t log x - (1 - t) log(1 - x);  dx = dy (x - t) / max(x (1 - x), 1e-12F)

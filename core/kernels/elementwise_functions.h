@@ -158,15 +158,7 @@ struct ElementwiseFunctions {
   FORWARD(softplus,
           (x * beta > 0 ? x : A(0)) + Math::log1p(Math::exp(-std::abs(x * beta))) / beta, beta)
   BACKWARD(softplus_backward, x, dy * logistic(x * beta), beta)
-  // Every factor is divided before it is multiplied, so that nothing overflows unless the result
-  // does.
-  FORWARD(huber, std::abs(x) > delta ? delta / scale * (std::abs(x) - delta / 2)
-                                     : x / 2 * (x / scale), delta, scale)
-  BACKWARD(huber_backward, x, dy * ((x > delta ? delta : x < -delta ? -delta : x) / scale), delta,
-           scale)
   // clang-format on
-#undef DOUBLES
-#undef NARROWED
 #undef FORWARD
 #undef BACKWARD
 
@@ -244,7 +236,21 @@ struct ElementwiseFunctions {
     });
   }
 
-  // Binary cross entropies of x and a target.
+  // Losses of x and a target. Huber's divides every factor before it multiplies, so that nothing
+  // overflows unless the result does.
+  template <class A>
+  struct Huber {
+    A delta;
+    A scale;
+    RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
+      const A d = x - t;
+      return std::abs(d) > delta ? delta / scale * (std::abs(d) - delta / 2) : d / 2 * (d / scale);
+    }
+    RINGGRAD_HOST_DEVICE A operator()(A dy, A x, A t) const {
+      const A d = x - t;
+      return dy * ((d > delta ? delta : d < -delta ? -delta : d) / scale);
+    }
+  };
   template <class A>
   struct BceWithLogits {
     RINGGRAD_HOST_DEVICE A operator()(A x, A t) const {
@@ -268,21 +274,28 @@ struct ElementwiseFunctions {
       return dy * (x - t) / (slope < least ? least : slope);
     }
   };
-#define WITH_TARGET(NAME, Formula)                                                                \
-  static void NAME(Stream stream, const Tensor& y, const Tensor& x, const Tensor& t) {            \
+#define WITH_TARGET(NAME, Formula, ...)                                                           \
+  static void NAME(Stream stream, const Tensor& y, const Tensor& x,                               \
+                   const Tensor& t __VA_OPT__(, DOUBLES(__VA_ARGS__))) {                          \
     visit_floating(#NAME, x.dtype(), [&]<class T>() {                                             \
-      Backend::template map<T>(stream, y, Formula<Accumulator<T>>{}, x, t);                       \
+      using A = Accumulator<T>;                                                                   \
+      Backend::template map<T>(stream, y, Formula<A>{__VA_OPT__(NARROWED(__VA_ARGS__))}, x, t);   \
     });                                                                                           \
   }                                                                                               \
   static void NAME##_backward(Stream stream, const Tensor& dx, const Tensor& dy, const Tensor& x, \
-                              const Tensor& t) {                                                  \
+                              const Tensor& t __VA_OPT__(, DOUBLES(__VA_ARGS__))) {               \
     visit_floating(#NAME, x.dtype(), [&]<class T>() {                                             \
-      Backend::template map<T>(stream, dx, Formula<Accumulator<T>>{}, dy, x, t);                  \
+      using A = Accumulator<T>;                                                                   \
+      Backend::template map<T>(stream, dx, Formula<A>{__VA_OPT__(NARROWED(__VA_ARGS__))}, dy, x,  \
+                               t);                                                                \
     });                                                                                           \
   }
+  WITH_TARGET(huber, Huber, delta, scale)
   WITH_TARGET(bce_with_logits, BceWithLogits)
   WITH_TARGET(bce, Bce)
 #undef WITH_TARGET
+#undef DOUBLES
+#undef NARROWED
 };
 
 // Calls REGISTER(name, Functions) for each of these kernels except pow, which a device may define

@@ -2,6 +2,8 @@
 #include "ringgrad/autograd/ops.h"
 
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "ringgrad/autograd/autocast.h"
 #include "ringgrad/autograd/ops/common.h"
@@ -62,38 +64,43 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
 
 namespace {
 
-using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t)>;
+template <class... Numbers>
+using TargetLoss = Kernel<void(const Tensor& y, const Tensor& x, const Tensor& t, Numbers...)>;
+template <class... Numbers>
 using TargetLossBackward =
-    Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t)>;
+    Kernel<void(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& t, Numbers...)>;
 
-// The slopes of a loss: d(loss)/d(target) of x, and d(loss)/dx of x and the target, by operations.
+// The slopes of a loss, d(loss)/d(target) and d(loss)/dx, by operations.
 struct Slopes {
-  Tensor (*of_target)(const Tensor& x);
-  Tensor (*of_x)(const Tensor& x, const Tensor& target);
+  std::function<Tensor(const Tensor& x, const Tensor& target)> of_target;
+  std::function<Tensor(const Tensor& x, const Tensor& target)> of_x;
 };
 
-Tensor with_target(const char* name, const TargetLoss& forward, const TargetLossBackward& backward,
-                   const Tensor& x_, const Tensor& target_, Reduction reduction, Slopes slopes) {
+template <class... Numbers>
+Tensor with_target(const char* name, const TargetLoss<Numbers...>& forward,
+                   const TargetLossBackward<Numbers...>& backward, const Tensor& x_,
+                   const Tensor& target_, Reduction reduction, Slopes slopes, Numbers... numbers) {
   OpScope scope(name);
   const Compared of(name, x_, target_);
   const Tensor x = strided(of.x);
   const Tensor target = strided(of.target);
   Tensor losses = empty_like(x);
-  forward(losses, x, target);
-  losses =
-      differentiable(name, {x, target}, losses,
-                     [&backward, slopes, x = save(x, 0), target = save_if(wants_grad(x), target, 1),
-                      wants_target = wants_grad(target)](const Tensor& dy_) -> Gradients {
-                       const Tensor dy = strided(dy_);
-                       Tensor dx;
-                       if (target && grad_enabled()) {
-                         dx = mul(dy, slopes.of_x(x.get(), target.get()));
-                       } else if (target) {
-                         dx = empty_like(x.get());
-                         backward(dx, dy, x.get(), target.get());
-                       }
-                       return {dx, wants_target ? mul(dy, slopes.of_target(x.get())) : Tensor()};
-                     });
+  forward(losses, x, target, numbers...);
+  losses = differentiable(
+      name, {x, target}, losses,
+      [&backward, slopes = std::move(slopes), x = save(x, 0), target = save(target, 1),
+       wants_x = wants_grad(x), wants_target = wants_grad(target),
+       numbers...](const Tensor& dy_) -> Gradients {
+        const Tensor dy = strided(dy_);
+        Tensor dx;
+        if (wants_x && grad_enabled()) {
+          dx = mul(dy, slopes.of_x(x.get(), target.get()));
+        } else if (wants_x) {
+          dx = empty_like(x.get());
+          backward(dx, dy, x.get(), target.get(), numbers...);
+        }
+        return {dx, wants_target ? mul(dy, slopes.of_target(x.get(), target.get())) : Tensor()};
+      });
   return of.reduce(losses, reduction);
 }
 
@@ -103,7 +110,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
                                         Reduction reduction) {
   return with_target("binary_cross_entropy_with_logits", kernels::bce_with_logits,
                      kernels::bce_with_logits_backward, x, target, reduction,
-                     {.of_target = [](const Tensor& x) { return neg(x); },
+                     {.of_target = [](const Tensor& x, const Tensor&) { return neg(x); },
                       .of_x = [](const Tensor& x, const Tensor& t) { return sub(sigmoid(x), t); }});
 }
 
@@ -116,12 +123,13 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Reduction red
             " has elements that are not in [0, 1], expected probabilities; of logits take "
             "binary_cross_entropy_with_logits()");
   }
-  return with_target(name, kernels::bce, kernels::bce_backward, x, target, reduction,
-                     {.of_target = [](const Tensor& x) { return sub(log1p(neg(x)), log(x)); },
-                      .of_x =
-                          [](const Tensor& x, const Tensor& t) {
-                            return div(sub(x, t), clamp_min(mul(x, 1 - x), double{1e-12F}));
-                          }});
+  return with_target(
+      name, kernels::bce, kernels::bce_backward, x, target, reduction,
+      {.of_target = [](const Tensor& x, const Tensor&) { return sub(log1p(neg(x)), log(x)); },
+       .of_x =
+           [](const Tensor& x, const Tensor& t) {
+             return div(sub(x, t), clamp_min(mul(x, 1 - x), double{1e-12F}));
+           }});
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
@@ -129,22 +137,27 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   return of.reduce(abs(sub(of.x, of.target)), reduction);
 }
 
-static Tensor huber_of(const Compared& of, double delta, double scale) {
-  return elementwise("huber_loss", sub(of.x, of.target), Takes::AnyLayout, Saves::Input,
-                     kernels::huber, kernels::huber_backward, delta, scale);
+static Tensor huber_of(const char* name, const Tensor& x, const Tensor& target, Reduction reduction,
+                       double delta, double scale) {
+  const auto slope = [=](const Tensor& x, const Tensor& target) {
+    return mul(clamp(sub(x, target), -delta, delta), 1 / scale);
+  };
+  return with_target(
+      name, kernels::huber, kernels::huber_backward, x, target, reduction,
+      {.of_target = [=](const Tensor& x, const Tensor& target) { return slope(target, x); },
+       .of_x = slope},
+      delta, scale);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Real delta, Reduction reduction) {
-  const Compared of("huber_loss", x, target);
   CHECK(delta > 0, "huber_loss: delta is ", delta, ", expected a number above 0");
-  return of.reduce(huber_of(of, delta, 1), reduction);
+  return huber_of("huber_loss", x, target, reduction, delta, 1);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Real beta, Reduction reduction) {
   CHECK(beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
   if (beta == 0) return l1_loss(x, target, reduction);
-  const Compared of("smooth_l1_loss", x, target);
-  return of.reduce(huber_of(of, beta, beta), reduction);
+  return huber_of("smooth_l1_loss", x, target, reduction, beta, beta);
 }
 
 Tensor kl_div(const Tensor& x_, const Tensor& target_, Reduction reduction, Flag log_target) {

@@ -86,11 +86,24 @@ DERIVATIVE(elu_backward, x, x > 0 ? dy : dy * alpha * std::exp(x), double alpha)
 FUNCTION(softplus, (beta * x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(beta * x))) / beta,
          double beta)
 DERIVATIVE(softplus_backward, x, dy * logistic(beta * x), double beta)
-FUNCTION(huber, std::abs(x) > delta ? delta / scale * (std::abs(x) - delta / 2)
-                                    : x / 2 * (x / scale), double delta, double scale)
-DERIVATIVE(huber_backward, x, dy * ((x > delta ? delta : x < -delta ? -delta : x) / scale),
-           double delta, double scale)
 // clang-format on
+
+void huber(Stream, const Tensor& y, const Tensor& input, const Tensor& target, double delta,
+           double scale) {
+  const auto loss = [=](double x, double t) {
+    const double d = std::abs(x - t);
+    return d > delta ? delta / scale * (d - delta / 2) : d / 2 * (d / scale);
+  };
+  map_floating("huber", y, loss, input, target);
+}
+void huber_backward(Stream, const Tensor& dx, const Tensor& grad, const Tensor& input,
+                    const Tensor& target, double delta, double scale) {
+  const auto slope = [=](double dy, double x, double t) {
+    const double d = x - t;
+    return dy * ((d > delta ? delta : d < -delta ? -delta : d) / scale);
+  };
+  map_floating("huber_backward", dx, slope, grad, input, target);
+}
 
 void bce(Stream, const Tensor& y, const Tensor& input, const Tensor& target) {
   const auto loss = [](double x, double t) {
@@ -122,6 +135,8 @@ void bce_with_logits_backward(Stream, const Tensor& dx, const Tensor& grad, cons
   map_floating("bce_with_logits_backward", dx, slope, grad, input, target);
 }
 
+REFERENCE(huber);
+REFERENCE(huber_backward);
 REFERENCE(bce);
 REFERENCE(bce_backward);
 REFERENCE(bce_with_logits);
