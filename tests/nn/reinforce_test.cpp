@@ -89,7 +89,7 @@ TEST_CASE("reinforce: three environments make the same policy on any number of r
       if (n == 3 && group.is_main_process()) expected = bits;
       if (n < 3) test::must(bits == expected, str("the bits of three ranks on ", n));
     });
-  REQUIRE_THROWS_WITH(Reinforce({.shards = 2}), Catch::Matchers::Contains("2 shards need a group"));
+  REQUIRE_THROWS_WITH(Reinforce({.shards = 2}), ContainsSubstring("2 shards need a group"));
 }
 
 }  // namespace ringgrad::test::reinforce_test

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <type_traits>
 
 #include "ringgrad/tests/simulation/world.h"
 
@@ -32,7 +34,17 @@
 
 using namespace ringgrad::simulation;
 using Steady = std::chrono::steady_clock;
-using ThreadState = std::thread::_State_ptr;
+
+// The state of a std::thread, which newer versions of libstdc++ keep private. An explicit
+// instantiation may name it.
+auto revealed_state();
+template <class State>
+struct Reveal {
+  friend auto revealed_state() { return std::type_identity<State>(); }
+};
+template struct Reveal<std::thread::_State>;
+using State = decltype(revealed_state())::type;
+using ThreadState = std::unique_ptr<State>;
 
 extern "C" {
 
@@ -104,7 +116,7 @@ Time until(int milliseconds) {
   return milliseconds < 0 ? kNever : World::here()->now() + std::chrono::milliseconds(milliseconds);
 }
 
-struct SimulatedState final : std::thread::_State {
+struct SimulatedState final : State {
   SimulatedState(World& world, Thread& record, ThreadState body)
       : world(world), record(record), body(std::move(body)) {}
   void _M_run() override {
