@@ -65,8 +65,8 @@ template <class A>
 template <class A>
 constexpr int64_t kWidth = sizeof(Register<A>) / sizeof(A);
 template <class A>
-Register<A>& registers(A* x) {
-  return *reinterpret_cast<Register<A>*>(x);
+UnalignedRegister<A>& registers(A* x) {
+  return *reinterpret_cast<UnalignedRegister<A>*>(x);
 }
 
 // e^x, but 0 below the normal numbers. REQUIRES: x <= 88.

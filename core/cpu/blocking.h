@@ -36,12 +36,20 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // A vector register of A, and the index of as many neighbours. A term that takes `auto i` and reads
 // with at() gives a number for an integer index, and a vector for Neighbours.
 template <class A>
-using Register
-    __attribute__((vector_size(conv::kLanes * sizeof(float)), aligned(alignof(A)), may_alias)) = A;
+using Register __attribute__((vector_size(conv::kLanes * sizeof(float)), may_alias)) = A;
 template <class A>
 struct Neighbours {
   int64_t first;
 };
+// The same in memory, at any number's address. clang ignores aligned() in an alias template.
+template <class A>
+struct RegisterInMemory {
+  typedef A Type
+      __attribute__((vector_size(conv::kLanes * sizeof(float)), aligned(alignof(A)), may_alias));
+};
+template <class A>
+using UnalignedRegister = typename RegisterInMemory<A>::Type;
+static_assert(alignof(UnalignedRegister<double>) == alignof(double));
 
 // Returns x[i] converted to A.
 template <class A, class T>
@@ -60,7 +68,7 @@ template <class A, class T>
   } else {
     A numbers[kWidth];
     for (int lane = 0; lane < kWidth; ++lane) numbers[lane] = at<A>(x, i.first + lane);
-    return *reinterpret_cast<const Register<A>*>(numbers);
+    return *reinterpret_cast<const UnalignedRegister<A>*>(numbers);
   }
 }
 

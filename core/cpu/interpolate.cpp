@@ -37,7 +37,7 @@ struct Places {
     constexpr int64_t kWidth = sizeof(Register<T>) / sizeof(T);
     const int64_t whole = n / kWidth * kWidth;
     for (int64_t k = 0; k < whole; k += kWidth)
-      *reinterpret_cast<Register<T>*>(to + k) = sum<Register<T>>(
+      *reinterpret_cast<UnalignedRegister<T>*>(to + k) = sum<Register<T>>(
           i, [&](int64_t place) { return at<T>(rows + place * n, Neighbours<T>{k}); });
     for (int64_t k = whole; k < n; ++k)
       to[k] = sum<T>(i, [&](int64_t place) { return rows[place * n + k]; });
