@@ -68,9 +68,7 @@ void FailureDetector::check_failure() const {
 
 void FailureDetector::check_interrupt() {
   check_failure();
-  if (!interrupted_) return;
-  std::lock_guard lock(interrupt_mutex_);
-  fail(*interruption_);
+  if (interrupted_) attend();
 }
 
 void FailureDetector::say_goodbye() noexcept {
@@ -134,11 +132,13 @@ void FailureDetector::compare(const Frame& theirs, int rank) {
 }
 
 // Messages are read before closed connections are noticed. A rank that gives up also closes its
-// connections, and its message names the culprit.
+// connections, and its message names the culprit. It names it better than an interruption, too,
+// which may only be a consequence: this group's parent has ended with that rank.
 void FailureDetector::attend() {
-  check_interrupt();
+  check_failure();
   for (int r = 0; r < size(); ++r)
     while (auto message = peers_[r].control.receive()) answer(std::move(*message), r);
+  if (interrupted_) fail(*interruption_);
   for (int r = 0; r < size(); ++r)
     if (r != rank_ && peers_[r].control.closed() && !peers_[r].left)
       fail({FailureKind::Died, str("rank ", r, " died: its connection to rank ", rank_,

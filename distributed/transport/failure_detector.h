@@ -57,7 +57,8 @@ class FailureDetector {
   void interrupt(const Failure& failure) noexcept;
   const std::optional<Failure>& failure() const { return failure_; }
   void check_failure() const;  // throws the failure, if there is one
-  void check_interrupt();      // does what interrupt() has asked for
+  // Does what interrupt() has asked for, unless another rank has given a reason before.
+  void check_interrupt();
   // Leaves the group. It does so in good order, unless the group was interrupted or an exception
   // ends the transport.
   void say_goodbye() noexcept;
@@ -117,8 +118,8 @@ class FailureDetector {
   Position position_;
   std::optional<Failure> failure_;
   std::mutex interrupt_mutex_;
-  std::optional<Failure> interruption_;
-  std::atomic<bool> interrupted_ = false;
+  std::optional<Failure> interruption_;          // never changes once there is one
+  std::atomic<bool> interrupted_ = false;        // is set after it
   std::chrono::steady_clock::time_point asked_;  // for the answers to queries
   const int exceptions_at_birth_;
 };

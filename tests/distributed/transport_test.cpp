@@ -161,6 +161,19 @@ TEST_CASE("a position that arrives damaged is a failure of the group", "[transpo
   REQUIRE(heard->text == words);
 }
 
+TEST_CASE("the reason that a rank gives comes before an interruption that follows from it",
+          "[transport][quick]") {
+  auto [own, others] = local_socket_pair();
+  std::vector<ControlLink> controls(1);
+  controls.emplace_back(std::move(own));
+  FailureDetector ranks(0, std::move(controls));
+  ControlLink rank1(std::move(others));
+  const bool tells = GENERATE(true, false);
+  if (tells) REQUIRE(rank1.send({ControlKind::Failed, FailureKind::OutOfStep, "the reason"}));
+  ranks.interrupt({FailureKind::Died, "the parent has ended"});
+  REQUIRE_THROWS_WITH(ranks.check_interrupt(), tells ? "the reason" : "the parent has ended");
+}
+
 TEST_CASE("a rank may leave when nobody needs it any more", "[transport][quick][threads]") {
   const auto channel = GENERATE(from_range(channel_names()));
   std::atomic<bool> gone = false;
