@@ -35,11 +35,8 @@ struct TileProducts {
 
   static Left left(const Matrix<T>& a, float* memory) { return left_of(a, memory); }
   static Right right(const Matrix<T>& b, float* memory) {
-    const int64_t steps_of = steps(b.rows);
-    for (int64_t j = 0; j < b.cols; j += conv::kPanel)
-      pack(b.block(0, j, b.rows, std::min(conv::kPanel, b.cols - j)).transposed(), conv::kPanel,
-           memory + j * steps_of);
-    return {memory, steps_of};
+    pack_right(b, memory);
+    return {memory, steps(b.rows)};
   }
 
   // Weights [rows, keys] as a left factor, or transposed as one. Their rows are kTileKeys apart,
@@ -77,9 +74,9 @@ struct TileProducts {
                        const Right& right, bool accumulate) {
     const int64_t width = padded(columns, kChannelBlock);
     for (int64_t j = 0; j < width; j += conv::kPanel)
-      conv::multiply<Product>(left, rows,
-                              {right.data + j * right.steps, conv::kPanel, kChannelBlock},
-                              std::min(conv::kPanel, width - j), c + j, stride, accumulate);
+      conv::multiply<Product>(
+          left, rows, conv::packed_panel(right.data + j * right.steps, right.steps, conv::kPanel),
+          std::min(conv::kPanel, width - j), c + j, stride, accumulate);
   }
 
  private:

@@ -1,7 +1,7 @@
-// The right factor is copied into panels in which the numbers that a register tile reads are side
-// by side, [panel of 32 columns] [step][column]. A block of panels, for one segment of steps, stays
-// in the second-level cache while the rows of the left factor pass. A tile reads one word of each
-// left row after the other, so the left factor is read in place, 48 rows of a segment in the
+// The right factor is copied into strips in which the numbers that a register tile reads are side
+// by side, [strip of a tile's columns] [step][column]. A block of panels, for one segment of steps,
+// stays in the second-level cache while the rows of the left factor pass. A tile reads one word of
+// each left row after the other, so the left factor is read in place, 48 rows of a segment in the
 // first-level cache. Only a transposed left factor is copied, as [step][row]. A step is a term of
 // the sums; for bfloat16 numbers, which are multiplied in pairs, it is two terms.
 #include "ringgrad/core/cpu/packed_product.h"
@@ -14,6 +14,8 @@ namespace {
 // the size of a panel
 constexpr int64_t kRows = 48;
 constexpr int64_t kColumns = conv::kPanel;
+// the columns of a strip; see conv::packed_panel
+constexpr int64_t kStrip = conv::kLanes == kChannelBlock ? kColumns : kChannelBlock;
 // steps of a segment; panels of a block
 constexpr int64_t kSegment = 128;
 constexpr int64_t kWide = 8;
@@ -43,7 +45,7 @@ template <class Product>
 void multiply_panels(const Matrix<float>& c, const conv::LeftMatrix& left, const float* right,
                      bool accumulate, float* scratch) {
   const int64_t width = c.cols > kChannelBlock ? kColumns : kChannelBlock;
-  const conv::RightMatrix b{right, kColumns, kChannelBlock};
+  const conv::RightMatrix b = conv::packed_panel(right, left.steps, kColumns);
   if (c.rows % 4 == 0 && c.cols == width)
     return conv::multiply<Product>(left, c.rows, b, width, c.data, c.stride, accumulate);
   conv::multiply<Product>(left, c.rows, b, width, scratch, kColumns, false);
@@ -125,6 +127,15 @@ void pack(const Matrix<bfloat16>& x, int64_t side, float* to) {
 }
 
 template <class T>
+void pack_right(const Matrix<T>& b, float* to) {
+  const int64_t steps = ceil_div(b.rows, kTerms<T>);
+  for (int64_t j = 0; j < b.cols; j += kStrip)
+    pack(b.block(0, j, b.rows, std::min(kStrip, b.cols - j)).transposed(), kStrip, to + j * steps);
+}
+template void pack_right(const Matrix<float>&, float*);
+template void pack_right(const Matrix<bfloat16>&, float*);
+
+template <class T>
 conv::LeftMatrix left_of(const Matrix<T>& a, float* memory) {
   static constexpr int64_t kBegin = 0;
   const int64_t steps = ceil_div(a.cols, kTerms<T>);
@@ -161,9 +172,7 @@ void packed_product(const Matrix<float>& c, const Matrix<T>& a, const Matrix<T>&
     for (int64_t term = 0; term < a.cols; term += kSegmentTerms) {
       const int64_t terms = std::min(kSegmentTerms, a.cols - term);
       const int64_t steps = ceil_div(terms, kTerms<T>);
-      for (int64_t j = 0; j < columns; j += kColumns)
-        pack(b.block(term, column + j, terms, std::min(kColumns, columns - j)).transposed(),
-             kColumns, right + j * steps);
+      pack_right(b.block(term, column, terms, columns), right);
       for (int64_t row = 0; row < c.rows; row += kRows) {
         const int64_t rows = std::min(kRows, c.rows - row);
         const conv::LeftMatrix left = left_of(a.block(row, term, rows, terms), left_memory);

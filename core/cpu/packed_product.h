@@ -14,6 +14,11 @@ namespace ringgrad::cpu {
 void pack(const Matrix<float>& x, int64_t side, float* to);
 void pack(const Matrix<bfloat16>& x, int64_t side, float* to);
 
+// Copies b into strips of columns, one behind the other, as conv::packed_panel(to, steps, kPanel)
+// describes them. `to` takes a word for each step and each column of whole panels.
+template <class T>
+void pack_right(const Matrix<T>& b, float* to);
+
 // Returns the rows of `a` as a register tile reads a left factor, with up to three more than exist.
 // It is `a` itself if that consists of words and those rows exist, and else a copy in `memory`,
 // which takes a word for each of these rows and each step.
