@@ -157,10 +157,12 @@ void sum_segments(Stream stream, const SumPlan& plan, int64_t columns, int64_t s
   const auto write = [&](int64_t output, const Total<A>* partial) {
     Y* const to = y + first_of(output, &Loop::y_stride);
     const int64_t wide = std::min(width, columns - Division(output, tiles).rest * kColumns);
+    Total<A> totals[kColumns];
+    std::fill_n(totals, wide, Total<A>{0});
+    for (int64_t s = 0; s < segments; ++s)
+      for (int64_t j = 0; j < wide; ++j) totals[j] += partial[s * width + j];
     for (int64_t j = 0; j < wide; ++j) {
-      Total<A> total = 0;
-      for (int64_t s = 0; s < segments; ++s) total += partial[s * width + j];
-      const auto sum = static_cast<Scaled<A>>(total);
+      const auto sum = static_cast<Scaled<A>>(totals[j]);
       to[j * plan.inner.y_stride] =
           static_cast<Y>(scale == 1 ? sum : static_cast<Scaled<A>>(scale * sum));
     }
@@ -247,14 +249,22 @@ void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, i
   std::fill_n(out, columns, Total<A>{0});
   for (int64_t begin = first; begin < last; begin += kRunningRows) {
     A total[kFixed ? kFixed : kColumns] = {};
-    rows.walk(begin, std::min(last, begin + kRunningRows), [&](int64_t offset) {
-      const T* row = x + offset;
+    const T* at[kRunningRows];
+    int64_t count = 0;
+    rows.walk(begin, std::min(last, begin + kRunningRows),
+              [&](int64_t offset) { at[count++] = x + offset; });
+    const auto add = [&](const auto*... row) {
       if (kFixed || stride == 1)
-        for (int64_t j = 0; j < columns; ++j) total[j] += f.column(j)(static_cast<A>(row[j]));
+        for (int64_t j = 0; j < columns; ++j)
+          total[j] += (... + f.column(j)(static_cast<A>(row[j])));
       else
         for (int64_t j = 0; j < columns; ++j)
-          total[j] += f.column(j)(static_cast<A>(row[j * stride]));
-    });
+          total[j] += (... + f.column(j)(static_cast<A>(row[j * stride])));
+    };
+    // Four at once, because a total is loaded and stored each time.
+    int64_t r = 0;
+    for (; r + 4 <= count; r += 4) add(at[r], at[r + 1], at[r + 2], at[r + 3]);
+    for (; r < count; ++r) add(at[r]);
     for (int64_t j = 0; j < columns; ++j) out[j] += total[j];
   }
 }
