@@ -23,8 +23,8 @@ template <class T>
 using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
 
 // Returns a pointer to the n elements from `first` on as neighbours: in x, or in `piece`, into
-// which they are copied. If all pieces have the same elements, it points to the first piece's: to
-// one number, or, if the stride is negative, to a row of that many.
+// which they are copied. If all pieces have the same elements, this is called for the first piece
+// alone: with one number, or, if the stride is negative, with a row of that many.
 template <class T>
 [[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
                                              Piece<T>* piece) {
@@ -35,9 +35,9 @@ template <class T>
       return x + first;
   } else if (stride > 0) {
     for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
-  } else if (first == 0 && stride == 0) {
+  } else if (stride == 0) {
     std::fill_n(piece, n, Piece<T>(*x));
-  } else if (first == 0) {
+  } else {
     for (int64_t i = 0; i < n; i -= stride)
       for (int64_t j = 0; j < std::min(-stride, n - i); ++j) piece[i + j] = x[j];
   }
@@ -77,11 +77,12 @@ void map_run(FormulaLoop<Piece<Out>, Piece<T>> loop, const void* f, int64_t n, i
   bool in_place = !kIs16Bit<T> && !kIs16Bit<Out> && y_stride == 1;
   for (int i = 0; i < kInputs; ++i) in_place &= x[i].second == 1;
   const int64_t most = in_place ? n : kPiece / row * row;
+  const Piece<T>* from[kInputs + 1] = {};
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
-    const Piece<T>* from[kInputs + 1] = {};
     for (int i = 0; i < kInputs; ++i)
-      from[i] = neighbours(x[i].first, x[i].second, first, count, pieces[i]);
+      if (first == 0 || x[i].second > 0)
+        from[i] = neighbours(x[i].first, x[i].second, first, count, pieces[i]);
     Piece<Out>* to = results;
     if constexpr (!kIs16Bit<Out>)
       if (y_stride == 1) to = y + first;
