@@ -34,7 +34,8 @@ A best_value(const T* x, int64_t n) {
   };
   const auto term = [x](auto i) { return at<A>(x, i); };
   int64_t i = 0;
-  constexpr int kMany = 4 * kCompareLanes;  // so that no comparison waits for another
+  // With eight registers no comparison waits for another. With 16, AVX2 would have none left.
+  constexpr int kMany = std::max<int>(kCompareLanes, 8 * sizeof(Lanes) / sizeof(A));
   A best = n >= kMany           ? fold_lanes<kMany, A>(i, n, term, better)
            : n >= kCompareLanes ? fold_lanes<kCompareLanes, A>(i, n, term, better)
                                 : term(i);
