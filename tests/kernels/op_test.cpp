@@ -1,5 +1,6 @@
 // The generic suites: every row of op_specs() on every device, provider, dtype and arrangement.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -223,6 +224,26 @@ void check_slope(const OpSpec& spec, const Sample& sample) {
   CHECK(std::abs(slope - numeric) <= 1e-6 * std::sqrt(squares));
 }
 
+// Looks at each derivative by two runs, for the samples that are chosen.
+void check_derivatives(const OpSpec& spec, Provider provider,
+                       const std::function<bool(const Sample&)>& is_chosen) {
+  if (spec.dtypes != kFloatingDTypes || spec.bare_kernel) return;
+  const ProviderGuard guard(provider);
+  for (size_t i = 0; i < spec.samples.size(); ++i) {
+    const Sample& sample = spec.samples[i];
+    if (!sample.smooth || !is_chosen(sample)) continue;
+    const Tensors inputs = make_inputs(sample, {});
+    const Tensors outputs = spec.run(inputs);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (!outputs[k].requires_grad()) continue;
+      INFO(spec.name << ", sample " << i << ", output " << k);
+      const auto result = gradcheck([&](const Tensors& in) { return spec.run(in)[k]; }, inputs);
+      INFO(result.message);
+      CHECK(result.passed);
+    }
+  }
+}
+
 // Every provider, in all dtypes and arrangements, against the reference kernels in float64, and
 // against the row's own formula where it has one.
 void check_everything(const OpSpec& spec, Device device) {
@@ -268,28 +289,24 @@ TEST_CASE("operations on cuda and their gradients equal those of the reference k
   }
 }
 
-// The reference kernels, with which all others are compared above; where that would take long, the
-// native ones, and the reference kernels in the test below.
+// The reference kernels, with which all others are compared above.
 TEST_CASE("backward agrees with central differences", "[ops][quick]") {
   for (const OpSpec& spec : op_specs()) {
     DYNAMIC_SECTION(spec.name) {
-      for (size_t i = 0; i < spec.samples.size(); ++i) {
-        const Sample& sample = spec.samples[i];
-        if (!sample.smooth || sample.is_large() || spec.dtypes != kFloatingDTypes ||
-            spec.bare_kernel)
-          continue;
-        const ProviderGuard provider(has_many_derivatives(sample) ? Provider::Native
-                                                                  : Provider::Reference);
-        const Tensors inputs = make_inputs(sample, {});
-        const Tensors outputs = spec.run(inputs);
-        for (size_t k = 0; k < outputs.size(); ++k) {
-          if (!outputs[k].requires_grad()) continue;
-          INFO(spec.name << ", sample " << i << ", output " << k);
-          const auto result = gradcheck([&](const Tensors& in) { return spec.run(in)[k]; }, inputs);
-          INFO(result.message);
-          CHECK(result.passed);
-        }
-      }
+      check_derivatives(spec, Provider::Reference, [](const Sample& sample) {
+        return !sample.is_large() && !has_many_derivatives(sample);
+      });
+    }
+  }
+}
+
+// The native kernels where the reference kernels would take long.
+TEST_CASE("backward of larger inputs agrees with central differences", "[ops]") {
+  for (const OpSpec& spec : op_specs()) {
+    DYNAMIC_SECTION(spec.name) {
+      check_derivatives(spec, Provider::Native, [](const Sample& sample) {
+        return !sample.is_large() && has_many_derivatives(sample);
+      });
     }
   }
 }
