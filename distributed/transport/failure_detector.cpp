@@ -132,8 +132,8 @@ void FailureDetector::compare(const Frame& theirs, int rank) {
 }
 
 // Messages are read before closed connections are noticed. A rank that gives up also closes its
-// connections, and its message names the culprit. It names it better than an interruption, too,
-// which may only be a consequence: this group's parent has ended with that rank.
+// connections, and its message names the culprit. They are also read before an interruption is
+// obeyed, which may only be a consequence: a group that was split off ends with its parent.
 void FailureDetector::attend() {
   check_failure();
   for (int r = 0; r < size(); ++r)
