@@ -1,32 +1,27 @@
 #include "ringgrad/autograd/gradient_home.h"
 
-#include <limits>
-
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/autograd/ops/conv.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 
 namespace ringgrad {
-namespace {
 
-// Sizes are limited so that the product of two does not overflow.
-constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-
-}  // namespace
-
-void check_conv_geometry(const char* operation, const Shape& image, const Shape& kernel,
-                         Pair stride, Pair padding, Pair dilation, int64_t groups) {
+void check_window(const char* operation, const Shape& image, const Shape& kernel, Pair stride,
+                  Pair padding, Pair dilation, int64_t groups) {
+  // So that the product of two does not overflow.
   const auto check_pair = [=](const char* what, const Pair& pair, int64_t least) {
-    CHECK(pair.h >= least && pair.w >= least && pair.h <= kLargest && pair.w <= kLargest, operation,
-          ": the ", what, " is ", pair, ", expected ", least, " to ", kLargest);
+    CHECK(pair.h >= least && pair.w >= least && pair.h <= INT32_MAX && pair.w <= INT32_MAX,
+          operation, ": the ", what, " is ", pair, ", expected ", least, " to ", INT32_MAX);
   };
   check_pair("image", {image[2], image[3]}, 0);
-  check_pair("kernel", {kernel[2], kernel[3]}, 0);
+  check_pair("kernel", {kernel[2], kernel[3]}, 1);
   check_pair("stride", stride, 1);
   check_pair("padding", padding, 0);
   check_pair("dilation", dilation, 1);
-  CHECK(groups >= 1, operation, ": the number of groups is ", groups, ", expected at least 1");
+  CHECK(groups >= 1 && std::max(groups, kernel[1]) <= INT32_MAX, operation,
+        ": the number of groups is ", groups, ", a group's channels are ", kernel[1],
+        ", expected 1 to ", INT32_MAX);
 }
 
 void check_conv_operands(const char* operation, const Tensor& x, const Tensor& w, const Tensor& b,
@@ -65,18 +60,15 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
     return reshape(y, {y.size(1), y.size(2), y.size(3)});
   }
   check_conv_operands("conv2d", x_, w_, b_, w_.size(0));
-  check_conv_geometry("conv2d", x_.shape(), w_.shape(), options.stride, options.padding,
-                      options.dilation, options.groups);
+  check_window("conv2d", x_.shape(), w_.shape(), options.stride, options.padding, options.dilation,
+               options.groups);
   CHECK_AS(
       ShapeError, x_.size(1) == w_.size(1) * options.groups && w_.size(0) % options.groups == 0,
       "conv2d: the input is ", x_.shape(), ", the weight ", w_.shape(), ", groups ", options.groups,
       ", expected x.size(1) == w.size(1) · groups, and w.size(0) a multiple of groups");
-  const int64_t height = options.out_h(x_.size(2), w_.size(2));
-  const int64_t width = options.out_w(x_.size(3), w_.size(3));
   CHECK_AS(ShapeError,
            x_.size(2) + 2 * options.padding.h > options.dilation.h * (w_.size(2) - 1) &&
-               x_.size(3) + 2 * options.padding.w > options.dilation.w * (w_.size(3) - 1) &&
-               w_.size(2) > 0 && w_.size(3) > 0,
+               x_.size(3) + 2 * options.padding.w > options.dilation.w * (w_.size(3) - 1),
            "conv2d: the kernel of the weight ", w_.shape(), " (dilation ", options.dilation,
            ") does not fit into the input ", x_.shape(), " padded by ", options.padding);
 
@@ -94,7 +86,9 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   const Tensor x = to_layout(x_, plan.x_layout);
   const Tensor w = strided_contiguous(w_);
   const Tensor b = b_ ? strided_contiguous(b_) : b_;
-  Tensor y = empty({x.size(0), w.size(0), height, width}, {x.dtype(), x.device(), layout});
+  Tensor y = empty({x.size(0), w.size(0), options.out_h(x.size(2), w.size(2)),
+                    options.out_w(x.size(3), w.size(3))},
+                   {x.dtype(), x.device(), layout});
   const Tensor filters = policy.conv2d_filters(x, w.detach());
   kernels::conv2d(y, x, filters, b, options);
   return differentiable(

@@ -7,8 +7,8 @@
 namespace ringgrad {
 
 // `image` and `kernel` are the shapes of x and w [N, C, H, W].
-void check_conv_geometry(const char* operation, const Shape& image, const Shape& kernel,
-                         Pair stride, Pair padding, Pair dilation, int64_t groups);
+void check_window(const char* operation, const Shape& image, const Shape& kernel, Pair stride,
+                  Pair padding, Pair dilation, int64_t groups);
 
 // Checks the dtypes, devices and dimensions of x [N, C, H, W], w [K, C/groups, R, S] and b
 // [channels] or undefined.

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "ringgrad/autograd/ops/common.h"
+#include "ringgrad/autograd/ops/conv.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/kernels/conv_plan.h"
 
@@ -11,16 +12,11 @@ namespace {
 Shape pooled_shape(const char* operation, const Tensor& x, Pool2dOptions& options) {
   check_floating(operation, x);
   check_dim(operation, "the input", x, 4);
-  const Pair& kernel = options.kernel;
-  const Pair& stride = options.stride;
-  const Pair& padding = options.padding;
-  CHECK(kernel.h >= 1 && kernel.w >= 1, operation, ": the kernel is ", kernel,
-        ", expected at least 1");
+  const auto& [_, kernel, stride, padding, counted] = options;
   if (stride == Pair(0)) options.stride = kernel;
-  CHECK(stride.h >= 1 && stride.w >= 1, operation, ": the stride is ", stride,
-        ", expected at least 1, or 0 for the kernel size");
-  CHECK(padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2,
-        operation, ": the padding is ", padding, ", expected at most half the kernel ", kernel);
+  check_window(operation, x.shape(), {1, 1, kernel.h, kernel.w}, stride, padding, 1, 1);
+  CHECK(padding.h <= kernel.h / 2 && padding.w <= kernel.w / 2, operation, ": the padding is ",
+        padding, ", expected at most half the kernel ", kernel);
   const int64_t height = x.size(2) + 2 * padding.h;
   const int64_t width = x.size(3) + 2 * padding.w;
   CHECK_AS(ShapeError, x.size(2) > 0 && x.size(3) > 0 && height >= kernel.h && width >= kernel.w,

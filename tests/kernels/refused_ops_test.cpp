@@ -130,8 +130,8 @@ TEST_CASE("windows and borders that do not fit are refused", "[quick]") {
                          transposed(image, {.stride = 2, .output_padding = extra}));
   misfit("give an output of -1×7", transposed(zeros({1, 2, 2, 6}), {.padding = {2, 0}}));
   misfit("give an output of 5×0", transposed(zeros({1, 2, 4, 1}), {.padding = {0, 1}}));
-  misfit("expected images, kernels and outputs", transposed(zeros({1, 2, 0, 4}), {}));
-  misfit("expected images, kernels and outputs", transposed(zeros({1, 2, 4, 0}), {}));
+  misfit("expected images and outputs", transposed(zeros({1, 2, 0, 4}), {}));
+  misfit("expected images and outputs", transposed(zeros({1, 2, 4, 0}), {}));
 }
 
 TEST_CASE("sizes whose products do not fit are refused, or wrap into the right place", "[quick]") {
@@ -178,6 +178,22 @@ TEST_CASE("sizes whose products do not fit are refused, or wrap into the right p
   require_error<Error>("conv_transpose2d: the number of groups is 9223372036854775807", [&] {
     conv_transpose2d(image, zeros({1, 2, 1, 1}), {}, {.groups = INT64_MAX});
   });
+  require_error<Error>("conv2d: the number of groups is 9223372036854775807", [&] {
+    conv2d(image, zeros({1, 2, 1, 1}), {}, {.groups = INT64_MAX});
+  });
+  const Tensor wide = zeros({0, int64_t{1} << 40, 1, 1});
+  require_error<Error>("conv2d: the number of groups is 16777216, a group's channels are 1099511",
+                       [&] { conv2d(image, wide, {}, {.groups = 1 << 24}); });
+  require_error<Error>("conv_transpose2d: the number of groups is 16777216, a group's channels",
+                       [&] { conv_transpose2d(image, wide, {}, {.groups = 1 << 24}); });
+  using Pool = Tensor (*)(const Tensor&, const Pool2dOptions&);
+  for (const Pool pool : {Pool{max_pool2d}, Pool{avg_pool2d}}) {
+    require_error<Error>("_pool2d: the kernel is 9223372036854775807",
+                         [&] { pool(image, {.kernel = INT64_MAX, .padding = INT64_MAX / 2}); });
+    require_error<Error>("_pool2d: the image is 9223372036854775807", [&] {
+      pool(zeros({0, 1, INT64_MAX, 1}), {.kernel = 2, .padding = 1});
+    });
+  }
   // The sizes that stay have 2^80 elements; the one that is summed is 0.
   const Tensor nothing = zeros({0, 1, 1}).expand({0, int64_t{1} << 40, int64_t{1} << 40});
   require_error<ShapeError>("einsum: shape", [&] { einsum("cab,cde->abde", nothing, nothing); });

@@ -202,10 +202,10 @@ bool may_be_one(const Tensor& x, const Tensor& w, const Conv2dOptions& conv,
   if (!options.training || options.max_pool || !x || !w || x.dim() != 4 || w.dim() != 4 ||
       (grad_enabled() && !w.requires_grad()))
     return false;
-  check_conv_geometry("conv2d", x.shape(), w.shape(), conv.stride, conv.padding, conv.dilation,
-                      conv.groups);
+  check_window("conv2d", x.shape(), w.shape(), conv.stride, conv.padding, conv.dilation,
+               conv.groups);
   const auto fits = [](int64_t image, int64_t taps, int64_t padding, int64_t dilation) {
-    return taps > 0 && image + 2 * padding > dilation * (taps - 1);
+    return image + 2 * padding > dilation * (taps - 1);
   };
   return x.size(1) == w.size(1) * conv.groups && w.size(0) % conv.groups == 0 && x.numel() > 0 &&
          w.numel() > 0 && fits(x.size(2), w.size(2), conv.padding.h, conv.dilation.h) &&

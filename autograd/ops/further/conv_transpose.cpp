@@ -30,11 +30,10 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
   check_dim("conv_transpose2d", "the weight", w_, 4);
   if (input && input.dim() == 3)
     return squeeze(conv_transpose2d(unsqueeze(x_, 0), w_, b_, options), 0);
-  CHECK(options.groups <= INT32_MAX, "conv_transpose2d: the number of groups is ", options.groups,
-        ", expected 1 to ", INT32_MAX);
+  check_dim("conv_transpose2d", "the input", x_, 4);
+  check_window("conv_transpose2d", x_.shape(), w_.shape(), options.stride, options.padding,
+               options.dilation, options.groups);
   check_conv_operands("conv_transpose2d", x_, w_, b_, w_.size(1) * options.groups);
-  check_conv_geometry("conv_transpose2d", x_.shape(), w_.shape(), options.stride, options.padding,
-                      options.dilation, options.groups);
   CHECK_AS(ShapeError, x_.size(1) == w_.size(0) && w_.size(0) % options.groups == 0,
            "conv_transpose2d: the input is ", x_.shape(), ", the weight ", w_.shape(), ", groups ",
            options.groups, ", expected x.size(1) == w.size(0), a multiple of groups");
@@ -47,12 +46,10 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
                          options.dilation.h * (w_.size(2) - 1) + extra_h + 1;
   const int64_t width = (x_.size(3) - 1) * options.stride.w - 2 * options.padding.w +
                         options.dilation.w * (w_.size(3) - 1) + extra_w + 1;
-  CHECK_AS(ShapeError,
-           x_.size(2) > 0 && x_.size(3) > 0 && w_.size(2) > 0 && w_.size(3) > 0 && height > 0 &&
-               width > 0,
+  CHECK_AS(ShapeError, x_.size(2) > 0 && x_.size(3) > 0 && height > 0 && width > 0,
            "conv_transpose2d: the input ", x_.shape(), " and the weight ", w_.shape(),
            " give an output of ", height, "×", width,
-           ", expected images, kernels and outputs of at least 1×1");
+           ", expected images and outputs of at least 1×1");
 
   const Conv2dOptions conv{.stride = options.stride,
                            .padding = options.padding,
