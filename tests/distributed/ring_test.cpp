@@ -26,8 +26,11 @@ int element(int rank, size_t i) {
 
 template <class T>
 std::vector<T> elements(int rank, size_t count) {
+  T period[kPeriod];
+  for (size_t i = 0; i < kPeriod; ++i)
+    period[i] = static_cast<T>(static_cast<float>(element(rank, i)));
   std::vector<T> x(count);
-  for (size_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<float>(element(rank, i)));
+  for (size_t i = 0; i < count; ++i) x[i] = period[i % kPeriod];
   return x;
 }
 
@@ -92,27 +95,36 @@ void all_reduce(Transport& t, std::vector<T>& x, ReduceOp op, Algorithm algorith
                     algorithm == Algorithm::Ring ? kWholeChunk : segment_bytes);
 }
 
+// All ranks must have the same bits, and one of them the right numbers.
 template <class T>
 void test_all_reduce(const char* channel, int size, size_t count, size_t segment_bytes) {
-  std::vector<std::vector<T>> results(static_cast<size_t>(size));
+  constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max};
   for (auto algorithm : {Algorithm::GatherBroadcast, Algorithm::Exchange, Algorithm::Direct,
                          Algorithm::Ring, Algorithm::SegmentedRing}) {
+    std::vector<std::vector<T>> results(static_cast<size_t>(size));  // one op behind the other
     run_ranks(size, channel, [&](Transport& t) {
-      for (auto op : {ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max}) {
+      auto& result = results[static_cast<size_t>(t.rank())];
+      for (auto op : kOps) {
         auto x = elements<T>(t.rank(), count);
         all_reduce(t, x, op, algorithm, segment_bytes);
-        double want[kPeriod];
-        for (size_t i = 0; i < kPeriod; ++i) want[i] = expected(op, size, i);
-        for (size_t i = 0; i < count; ++i)
-          if (!right(x[i], want[i % kPeriod], op))
-            throw Error(str("algorithm ", static_cast<int>(algorithm), " ", name(op), " ",
-                            name(dtype_of<T>), "[", i, "] = ", static_cast<double>(x[i]),
-                            ", expected ", want[i % kPeriod]));
-        results[static_cast<size_t>(t.rank())] = std::move(x);
+        result.insert(result.end(), x.begin(), x.end());
       }
     });
-    for (const auto& result : results)
-      if (count > 0) REQUIRE(std::memcmp(result.data(), results[0].data(), count * sizeof(T)) == 0);
+    for (const auto& result : results) {
+      REQUIRE(result.size() == std::size(kOps) * count);
+      if (count > 0)
+        REQUIRE(std::memcmp(result.data(), results[0].data(), bytes_of(results[0]).size()) == 0);
+    }
+    const T* got = results[0].data();
+    for (auto op : kOps) {
+      double want[kPeriod];
+      for (size_t i = 0; i < kPeriod; ++i) want[i] = expected(op, size, i);
+      for (size_t i = 0; i < count; ++i, ++got)
+        if (!right(*got, want[i % kPeriod], op))
+          FAIL("algorithm " << static_cast<int>(algorithm) << " " << name(op) << " "
+                            << name(dtype_of<T>) << "[" << i << "] = " << static_cast<double>(*got)
+                            << ", expected " << want[i % kPeriod]);
+    }
   }
 }
 
@@ -138,8 +150,10 @@ TEST_CASE("all_reduce is exact and the same on all ranks", "[ring][quick][thread
 
 TEST_CASE("all_reduce of a million elements", "[ring]") {
   const auto channel = GENERATE(from_range(channel_names()));
-  const int size = GENERATE(1, 2, 3, 4, 7);
-  test_all_reduce_of_all_dtypes(channel, size, 1'000'000, 1 << 16);
+  const int size = GENERATE(2, 3, 4, 7);
+  CAPTURE(channel, size);
+  test_all_reduce<float>(channel, size, 1'000'000, 1 << 16);
+  test_all_reduce<bfloat16>(channel, size, 1'000'000, 1 << 16);
 }
 
 TEST_CASE("the other collectives", "[ring][quick][threads]") {

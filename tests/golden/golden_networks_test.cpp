@@ -20,7 +20,7 @@ struct Condensed {
 
 Condensed condense(const std::string& name, const Tensor& x) {
   Condensed out;
-  const std::string direction = name + "#dot";
+  const HashedName direction(name + "#dot");
   const std::vector<double> values = to_vector<double>(x);
   for (size_t i = 0; i < values.size(); ++i) {
     out.norm += values[i] * values[i];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 
@@ -18,16 +19,23 @@ constexpr uint64_t fnv1a64(std::string_view name) {
   return hash;
 }
 
+// A name of which many numbers are made: it is hashed once.
+struct HashedName {
+  uint64_t hash;
+  template <std::convertible_to<std::string_view> Text>
+  constexpr HashedName(const Text& name) : hash(fnv1a64(name)) {}
+};
+
 // SplitMix64 (Steele, Lea & Flood 2014) of fnv1a64(name) + i.
-constexpr uint64_t hashed_bits(std::string_view name, int64_t i) {
-  uint64_t z = fnv1a64(name) + static_cast<uint64_t>(i) + 0x9E3779B97F4A7C15;
+constexpr uint64_t hashed_bits(const HashedName& name, int64_t i) {
+  uint64_t z = name.hash + static_cast<uint64_t>(i) + 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
   return z ^ (z >> 31);
 }
 
 // In [-1, 1), a multiple of 2^-52. Inputs are hashed_uniform("input", i).
-constexpr double hashed_uniform(std::string_view name, int64_t i) {
+constexpr double hashed_uniform(const HashedName& name, int64_t i) {
   return static_cast<double>(hashed_bits(name, i) >> 11) * 0x1p-52 - 1.0;
 }
 
