@@ -1,10 +1,14 @@
 """Helpers of the tests of the program `ringgrad`: they run it as a person would, and look at its output and files."""
 
-import hashlib, html.parser, json, os, pathlib, pty, select, shutil, struct, subprocess, sys, tempfile, time, unittest
+import hashlib, html.parser, json, os, pathlib, pty, select, shutil, signal, struct, subprocess, sys, tempfile, time, unittest
 
 from page_structure import breaches
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+
+# A shell's background jobs ignore Ctrl-C, and what nohup starts the end of its terminal. So would all that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def sha256(path):
@@ -156,7 +160,9 @@ class ProgramCase(unittest.TestCase):
 
     def start(self, *words, **options):
         options = {"env": {**os.environ, "RINGGRAD_DATA_DIR": self.shared}, **options}
-        return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, **options)
+        child = subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir, **options)
+        self.addCleanup(child.kill)  # if the test fails before it has ended
+        return child
 
     def wait_for(self, path):
         deadline = time.time() + 60
