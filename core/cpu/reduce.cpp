@@ -256,10 +256,10 @@ void add_rows(const LoopNest& rows, const T* x, int64_t stride, int64_t first, i
     const auto add = [&](const auto*... row) {
       if (kFixed || stride == 1)
         for (int64_t j = 0; j < columns; ++j)
-          total[j] += (... + f.column(j)(static_cast<A>(row[j])));
+          total[j] = (total[j] + ... + f.column(j)(static_cast<A>(row[j])));
       else
         for (int64_t j = 0; j < columns; ++j)
-          total[j] += (... + f.column(j)(static_cast<A>(row[j * stride])));
+          total[j] = (total[j] + ... + f.column(j)(static_cast<A>(row[j * stride])));
     };
     // Four at once, because a total is loaded and stored each time.
     int64_t r = 0;

@@ -407,6 +407,15 @@ TEST_CASE("sums and means that overflow on the way are those of float64", "[ops]
       }
 }
 
+// Several rows are added at once, to a total that they must not be added without.
+TEST_CASE("sums by columns of float64 do not overflow where those by rows do not", "[ops][quick]") {
+  Tensor x = zeros({8, 3}, {.dtype = DType::Float64});
+  for (const auto& [row, value] : {std::pair(0, -1e308), std::pair(4, 1e308), std::pair(5, 1e308)})
+    x.data<double>()[row * 3] = value;
+  CHECK(to_vector<double>(sum(x, {0}))[0] == 1e308);
+  CHECK(to_vector<double>(sum(contiguous(transpose(x, 0, 1)), {1}))[0] == 1e308);
+}
+
 // Two numbers are at one end of the range and one at the other. The sum overflows, and so do
 // differences and the variance, but neither the mean nor the normalised values. If float32 does not
 // hold the variance, float64 does; beyond float64 a power of two helps (PyTorch has the bias or
