@@ -72,7 +72,10 @@ void FailureDetector::check_interrupt() {
 }
 
 void FailureDetector::say_goodbye() noexcept {
-  if (interrupted_) abort(*interruption_);  // no wait has followed that would do it
+  try {
+    check_interrupt();  // no wait has followed that would do it
+  } catch (...) {
+  }
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
   if (!failure_) tell_all({ControlKind::Goodbye});
