@@ -9,12 +9,14 @@
 namespace ringgrad {
 
 ElasticJob::ElasticJob(std::vector<std::string> work, const InitOptions& options)
-    : work_(std::move(work)), options_(options) {
+    : work_(std::move(work)),
+      options_(options),
+      timeout_(options.timeout.value_or(default_timeout())) {
   CHECK_AS(EnvironmentError, options.backend == "ring", "elastic: backend ", options.backend,
            ", expected ring: only ranks on CPUs may come and go");
   // Multiples of longer ones, and times that they are added to, would overflow.
-  CHECK(options.timeout.count() > 0 && options.timeout <= std::chrono::seconds(1'000'000),
-        "elastic: a timeout of ", options.timeout.count(), " ms, expected from 1 to 10^9 of them");
+  CHECK(timeout_.count() > 0 && timeout_ <= std::chrono::seconds(1'000'000),
+        "elastic: a timeout of ", timeout_.count(), " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
   raise_descriptor_limit();
   take_rank(rank_environment());
@@ -25,10 +27,9 @@ std::shared_ptr<ProcessGroup> ElasticJob::form_group() const {
   set_phase(Phase::Rendezvous);
   ConnectOptions connect;
   connect.check_wanted = [this] { check(); };
-  auto group =
-      connect_hosts(place_.rank, place_.size, options_, connect, [&](const std::string& address) {
-        return member_.exchange(place_, address, options_.timeout);
-      });
+  auto group = connect_hosts(
+      place_.rank, place_.size, options_, connect,
+      [&](const std::string& address) { return member_.exchange(place_, address, timeout_); });
   set_phase(Phase::Setup);
   return of_this_process(std::move(group));
 }
@@ -47,7 +48,7 @@ bool ElasticJob::run(const std::function<void(ProcessGroup& group)>& body) {
       body(*group);
       // Before this barrier any rank may have to repeat the end of the job. The rank that writes
       // may take long.
-      group->barrier({.timeout = 10 * options_.timeout}).wait();
+      group->barrier({.timeout = 10 * timeout_}).wait();
       member_.mark_finished();
       return true;
     } catch (const OutOfStepError&) {

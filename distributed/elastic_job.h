@@ -71,6 +71,7 @@ class ElasticJob {
 
   const std::vector<std::string> work_;
   const InitOptions options_;
+  const std::chrono::milliseconds timeout_;
   ElasticMember member_;
   Place place_;
 };

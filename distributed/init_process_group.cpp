@@ -27,17 +27,16 @@ std::shared_ptr<ProcessGroup> make_ring(const RankEnvironment& environment,
            "rendezvous: the job's ", environment.size,
            " ranks are on several machines; set MASTER_ADDR to an address of rank 0's "
            "machine, on all of them");
-  const bool several_machines = environment.local_size != environment.size;
-  const RendezvousOptions rendezvous{environment.address, environment.secret,
-                                     options.rendezvous_timeout,
-                                     several_machines ? IfForeign::ListenOnAll : IfForeign::Fail};
+  const auto timeout = options.rendezvous_timeout.value_or(default_rendezvous_timeout());
+  const auto foreign =
+      environment.local_size == environment.size ? IfForeign::Fail : IfForeign::ListenOnAll;
+  const RendezvousOptions rendezvous{environment.address, environment.secret, timeout, foreign};
   ConnectOptions connect;
   connect.secret = environment.secret;
   if (!environment.reached_at.empty())
     connect.host = environment.reached_at;
   else if (networks && environment.size > 1)
-    connect.host = networks->address_towards(environment.address.host,
-                                             Deadline::after(options.rendezvous_timeout));
+    connect.host = networks->address_towards(environment.address.host, Deadline::after(timeout));
   return connect_hosts(environment.rank, environment.size, options, connect,
                        [&](const std::string& value) {
                          return meet(environment.rank, environment.size, value, rendezvous);
@@ -51,8 +50,8 @@ std::shared_ptr<ProcessGroup> make_group(const RankEnvironment& environment,
   CHECK_AS(NotImplementedError, make_other_group,
            "init_process_group: this program is linked without backend ", options.backend,
            "; link all of ringgrad::ringgrad, or use ring");
-  return make_other_group(
-      {options.backend, environment, options.device, options.timeout, make_hosts});
+  return make_other_group({options.backend, environment, options.device,
+                           options.timeout.value_or(default_timeout()), make_hosts});
 }
 
 }  // namespace
@@ -61,12 +60,12 @@ std::shared_ptr<ProcessGroup> connect_hosts(int rank, int size, const InitOption
                                             ConnectOptions connect, const Exchange& exchange) {
   connect.transport = options.transport;
   connect.backend = options.backend;
-  connect.timeout = options.timeout;
+  connect.timeout = options.timeout.value_or(default_timeout());
   Connected connected = connect_ranks(rank, size, connect, exchange);
   HostOptions ring;
   ring.algorithm = options.algorithm;
-  ring.timeout = options.timeout;
-  ring.checksums = options.checksums;
+  ring.timeout = connect.timeout;
+  ring.checksums = options.checksums.value_or(default_checksums());
   ring.on_send = options.on_send;
   ring.job = connected.job;
   ring.machines = connected.machines;
@@ -80,10 +79,13 @@ std::string default_backend(Device device) {
 std::string default_transport() { return variable("RINGGRAD_TRANSPORT", "auto"); }
 Checksums default_checksums() {
   const std::string value = variable("RINGGRAD_CHECKSUMS", "auto");
-  CHECK_AS(EnvironmentError, value == "auto" || value == "on" || value == "off",
-           "RINGGRAD_CHECKSUMS is '", value, "', expected auto, on or off");
-  return value == "on" ? Checksums::On : value == "off" ? Checksums::Off : Checksums::Auto;
+  if (value == "on") return Checksums::On;
+  if (value == "off") return Checksums::Off;
+  CHECK_AS(EnvironmentError, value == "auto", "RINGGRAD_CHECKSUMS is '", value,
+           "', expected auto, on or off");
+  return Checksums::Auto;
 }
+
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   return init_process_group(rank_environment(), options);
 }
@@ -93,8 +95,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const RankEnvironment& environm
   CHECK(!is_process_group_initialized(), "init_process_group: the job has a process group already");
   // The same limits as RINGGRAD_TIMEOUT's; longer ones overflow.
   for (const auto timeout : {options.timeout, options.rendezvous_timeout})
-    CHECK(timeout.count() > 0 && timeout <= std::chrono::seconds(1'000'000),
-          "init_process_group: a timeout of ", timeout.count(),
+    CHECK(!timeout || (timeout->count() > 0 && *timeout <= std::chrono::seconds(1'000'000)),
+          "init_process_group: a timeout of ", timeout->count(),
           " ms, expected from 1 to 10^9 of them");
   die_with_launcher();
   take_rank(environment);

@@ -32,15 +32,16 @@ struct InitOptions {
   // The ring's; see transport_names() (rendezvous/connect.h).
   std::string transport = default_transport();
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
-  // The checksums of the ring.
-  Checksums checksums = default_checksums();
+  // The checksums of the ring, else default_checksums(). This and the times below are read from the
+  // environment when the group is made: where options are written nobody may catch an error.
+  std::optional<Checksums> checksums = {};
   // Sees every message that this rank sends in the ring's collectives. Sums in shared memory send
   // no messages.
   SendObserver on_send = {};
-  // The time until all ranks have come.
-  std::chrono::milliseconds rendezvous_timeout = default_rendezvous_timeout();
-  // The time of every wait after that.
-  std::chrono::milliseconds timeout = default_timeout();
+  // The time until all ranks have come, else default_rendezvous_timeout().
+  std::optional<std::chrono::milliseconds> rendezvous_timeout = {};
+  // The time of every wait after that, else default_timeout().
+  std::optional<std::chrono::milliseconds> timeout = {};
 };
 
 // Connects this rank with the others and returns the group, which is also process_group() from then

@@ -123,7 +123,7 @@ std::string words_that_unset() {
 std::chrono::milliseconds seconds_in(const char* name, const std::string& text) {
   const auto seconds = parse_number<double>(text);
   CHECK_AS(EnvironmentError, seconds && *seconds > 0 && *seconds < 1e6, name, " is '", text,
-           "', expected seconds");
+           "', expected seconds: above 0 and below 1000000");
   return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000) + 1);
 }
 

@@ -57,6 +57,11 @@ class Process(unittest.TestCase):
             self.assertIn("rank 1 died: its connection to rank 0 was closed without a goodbye", said)
             self.assertLess(time.monotonic() - begin, 15)  # the child sleeps for 20 s
 
+    def test_launch_says_which_variable_is_wrong(self):
+        for name, value in (("RINGGRAD_TIMEOUT", "-1"), ("RINGGRAD_TIMEOUT", "nan"), ("RINGGRAD_RENDEZVOUS_TIMEOUT", "x"),
+                            ("RINGGRAD_CHECKSUMS", "maybe"), ("RINGGRAD_THREADS", "x")):
+            self.assertIn(name, self.run_program("fork-in-rank", code=2, **{name: value}))
+
     def test_each_launch_does_its_own_work(self):
         with tempfile.TemporaryDirectory() as folder:
             said = self.run_program("loop", CODES=f"{folder}/codes")
