@@ -259,7 +259,7 @@ void add_options(CLI::App* app, BenchTrainOptions& o) {
                   recipe_field("float32_matmul_precision").help);
   app->add_option("--threads", o.threads, "of the processor")
       ->default_str("one per core")
-      ->check(kPositive);
+      ->check(CLI::Range(1, 1024));
   app->add_option("--steps", o.steps, "timed steps")->check(kPositive);
   app->add_option("--warm-up", o.warm_up, "steps before them")->check(kNotNegative);
   app->add_flag("--profile", o.profile,

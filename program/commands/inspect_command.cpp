@@ -101,7 +101,7 @@ int inspect_idx(const fs::path& path) {
 // Reads one file of CIFAR-10, or of CIFAR-100 if the records have that size.
 int inspect_cifar(const fs::path& path) {
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
-  const bool fine = bytes % kCifar10.record_bytes() != 0;
+  const bool fine = bytes % kCifar10.record_bytes() != 0 && bytes % kCifar100.record_bytes() == 0;
   CifarFormat format = fine ? kCifar100 : kCifar10;
   format.train_files = {path.filename().string()};
   const std::vector<std::string> classes(fine ? 100 : 10);
@@ -149,8 +149,10 @@ std::string row_of(const std::string& name, const Tensor& tensor, const Summary&
 
 int inspect_weights(const fs::path& path, const InspectOptions& options) {
   const nn::SafetensorsFile file = nn::load_safetensors(path);
-  if (!options.npy.empty())
+  if (!options.npy.empty()) {
+    check_output(options.output, path);
     write_npy(tensor_named(options.npy, file.tensors, path), options.output);
+  }
   nlohmann::json tensors = nlohmann::json::array();
   int64_t elements = 0;
   for (const auto& [name, tensor] : file.tensors) {

@@ -198,6 +198,10 @@ int predict(const PredictOptions& options) {
   const std::string& word = words.front();
   std::error_code none;
   if (words.size() > 1 || std::filesystem::is_directory(word, none) || options.format == "csv") {
+    for (const std::string& number : words)
+      if (is_number(number) && !std::filesystem::exists(number, none))
+        throw UsageError("predict: test images have numbers, and are shown one at a time: {}",
+                         program_command("predict " + options.checkpoint + " " + number));
     const std::vector<std::string> files = files_of(words);
     CHECK_AS(DataError, !files.empty(), "predict: ", word, " has no picture");
     return predict_many(options, files, saved, predictor);
@@ -243,7 +247,7 @@ void add_options(CLI::App* app, PredictOptions& o) {
   add_data_dir_option(app, o.data_dir);
   add_device_option(app, o.device);
   app->add_option("image", o.images,
-                  "pictures, folders of them, - for one on standard input, or a "
+                  "pictures, folders of them, - for one on standard input, or one "
                   "number: that test image")
       ->required();
   app->add_option("--format", o.format, "of several: table or csv")

@@ -18,6 +18,7 @@
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/run/saved_model.h"
 #include "ringgrad/program/weights/torch_file.h"
 
@@ -165,6 +166,7 @@ int convert(const WeightsOptions& options) {
                                           : fs::path(options.out);
   if (options.out.empty() && fs::exists(to))
     throw UsageError("{} is there already; --out writes it, or another file", to.string());
+  check_output(to, options.file);
   return convert_file(options.file, to, options);
 }
 

@@ -8,6 +8,7 @@
 #include "ringgrad/program/explain/explain.h"
 #include "ringgrad/program/explain/page.h"
 #include "ringgrad/program/explain/ranks.h"
+#include "ringgrad/program/run/run_directory.h"
 
 namespace ringgrad::program {
 namespace {
@@ -51,7 +52,10 @@ int explain(const ExplainOptions& options) {
         topic.name);
   std::optional<AtomicFile> file;
   // One that cannot be written is an error before the run.
-  if (!options.html.empty()) file.emplace(options.html);
+  if (!options.html.empty()) {
+    check_output(options.html);
+    file.emplace(options.html);
+  }
   Page page(topic.name, topic.summary);
   topic.tell(page, options);
   page.facts["topic"] = topic.name;

@@ -69,7 +69,10 @@ int start(const LearnOptions& options) {
         "learn: {} is there already, and stays as it is; "
         "move it away to begin again, or check it: {}",
         file.string(), command("check", number));
-  std::filesystem::create_directories(file.parent_path());
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  CHECK_AS(IoError, !error, "learn: cannot make the directory ", file.parent_path().string(), ": ",
+           error.message());
   const std::string text = stub_of(exercise, number);
   write_text(file, text);
   result("wrote {}: {}", file.string(), exercise.name);

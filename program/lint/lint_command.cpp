@@ -53,7 +53,7 @@ int run_as_it_is(const SupervisorOptions& job) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // it does not go on alone
     execvpe(words[0], words.data(), environment.data());
     std::fprintf(stderr, "ringgrad: lint: cannot run %s: %s\n", words[0], std::strerror(errno));
-    _exit(kUsage);
+    _exit(kEnvironment);
   }
   CHECK_AS(IoError, child > 0, "lint: cannot start a process: ", std::strerror(errno));
   int status = 0;

@@ -64,7 +64,7 @@ void test_again(RunRecord& run, const ImageDataset& set) {
 }
 
 int report_other(const OtherReport& kind, const std::string& run, const ReportOptions& options) {
-  if (options.out.empty()) check_links(run);
+  options.out.empty() ? check_links(run) : check_output(options.out);
   const std::string out = options.out.empty() ? run + "/report.html" : options.out;
   const std::string said = kind.write(run, out);
   sentence("{}: {}", run, said);
@@ -84,7 +84,7 @@ int report(const ReportOptions& options) {
         return report_other(kind, run, options);
   std::vector<RunRecord> records;
   for (const std::string& path : options.runs) records.push_back(read_run(path));
-  if (options.out.empty()) check_links(records[0].path);
+  options.out.empty() ? check_links(records[0].path) : check_output(options.out);
   TestSets sets;
   std::map<std::string, const ImageDataset*> set_of;
   nlohmann::json listed = nlohmann::json::array();

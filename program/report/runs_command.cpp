@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ringgrad/core/base/check.h"
+#include "ringgrad/core/base/file.h"
 #include "ringgrad/program/command.h"
 #include "ringgrad/program/console/console.h"
 #include "ringgrad/program/console/exit_code.h"
+#include "ringgrad/program/console/json_text.h"
 #include "ringgrad/program/report/other_run.h"
 #include "ringgrad/program/report/report.h"
 #include "ringgrad/program/report/verdict.h"
@@ -197,12 +199,13 @@ int remove_runs(const RemoveOptions& options) {
     const std::string path = find_run(name, kAnyRun);
     all.push_back(RunDirectory::open(path, kind_of(path)));
     const RunDirectory& run = all.back();
-    CHECK_AS(DataError,
-             kind_of(path) == kBenchDdpRun || run.has_measured() || fs::exists(run.checkpoint()),
-             "runs rm: ", run.path().string(),
-             " has a config.json and nothing that a run measures; is it one?");
     if (run.in_use())
-      throw UsageError("runs rm: a process trains in {}; end it first", all.back().path().string());
+      throw UsageError("runs rm: a process trains in {}; end it first", run.path().string());
+    CHECK_AS(DataError,
+             kind_of(path) == kBenchDdpRun || run.has_measured() || fs::exists(run.checkpoint()) ||
+                 json_if_whole(text_of(run.path() / "config.json")).contains("recipe"),
+             "runs rm: ", run.path().string(),
+             " has a config.json, which is no run's, and nothing that a run measures");
   }
   nlohmann::json removed = nlohmann::json::array();
   for (const RunDirectory& run : all) {

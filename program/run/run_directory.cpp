@@ -34,8 +34,8 @@ constexpr std::string_view kFiles[] = {
 bool make_directory(const fs::path& path) {
   std::error_code error;
   const bool made = fs::create_directories(path, error);
-  CHECK_AS(IoError, !error, "train: cannot make the directory ", path.string(), ": ",
-           error.message(), "; choose another with --out");
+  CHECK_AS(IoError, !error, "run: cannot make the directory ", path.string(), ": ", error.message(),
+           "; choose another with --out");
   return made;
 }
 
@@ -58,7 +58,7 @@ fs::path next_run(const std::string& name) {
   for (int number = newest_run().first;;) {  // another process may take the number first
     const fs::path path = fs::path(kRuns) / fmt::format("{:04}-{}", ++number, name);
     if (fs::create_directory(path, error)) return path;
-    CHECK_AS(IoError, fs::exists(path, ignored), "train: cannot make the directory ", path.string(),
+    CHECK_AS(IoError, fs::exists(path, ignored), "run: cannot make the directory ", path.string(),
              ": ", error.message(), "; choose another with --out");
   }
 }
@@ -84,7 +84,7 @@ RunDirectory RunDirectory::create(const std::string& path, const std::string& na
   run.hold();
   if (fs::exists(run.checkpoint()))
     throw UsageError(
-        "train: {0} already holds a run; continue it with --resume {0}, "
+        "run: {0} already holds a run; continue it with --resume {0}, "
         "or choose another directory",
         path);
   run.check_free();
@@ -117,6 +117,16 @@ void check_links(const fs::path& directory) {
   }
 }
 
+void check_output(const fs::path& out, const fs::path& in) {
+  std::error_code error;
+  const fs::path kind = out.extension();
+  const bool of_run = (kind == ".json" || kind == ".jsonl" || kind == ".safetensors") &&
+                      fs::exists(out.parent_path() / "config.json", error);
+  if (fs::equivalent(out, in, error) || (of_run && fs::exists(out, error)))
+    throw UsageError("{} is {}, which would be lost; choose another file to write", out.string(),
+                     of_run ? "a run's" : "what is read");
+}
+
 RunDirectory RunDirectory::open(const std::string& called, const RunKind& kind) {
   const std::string path = find_run(called, kind);
   check_kind(path, kind);
@@ -137,7 +147,7 @@ RunDirectory RunDirectory::resume(const std::string& path, const RunKind& kind) 
 void RunDirectory::check_free() const {
   const auto refuse = [&](std::string_view file) {
     throw UsageError(
-        "train: {} holds a {} already, which is no unfinished run's; choose another directory",
+        "run: {} holds a {} already, which is no unfinished run's; choose another directory",
         path_.string(), file);
   };
   if (fs::exists(path_ / "model.safetensors")) refuse("model.safetensors");
@@ -157,14 +167,13 @@ void RunDirectory::check_free() const {
 void RunDirectory::hold() {
   held_ =
       std::make_shared<FileDescriptor>(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  check_opened<IoError>(*held_, "train: cannot read the directory ", path_.string());
+  check_opened<IoError>(*held_, "run: cannot read the directory ", path_.string());
   int tries = 5;  // in_use() holds it for some microseconds
   while (flock(held_->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --tries > 0)
     usleep(10'000);
   if (tries == 0)
-    throw UsageError(
-        "train: another process is training in {}; wait for it, or choose another --out",
-        path_.string());
+    throw UsageError("run: another process is training in {}; wait for it, or choose another --out",
+                     path_.string());
 }
 
 bool RunDirectory::in_use() const {
@@ -240,7 +249,7 @@ uintmax_t bytes_of_lines(const fs::path& file) {
     const std::streamoff begin = std::max<std::streamoff>(0, end - 4096);
     std::string block(static_cast<size_t>(end - begin), '\0');
     in.seekg(begin).read(block.data(), end - begin);
-    CHECK_AS(IoError, in.good(), "train: cannot read ", file.string());  // so nothing is cut off it
+    CHECK_AS(IoError, in.good(), "run: cannot read ", file.string());  // so nothing is cut off it
     if (const size_t line = block.rfind('\n'); line != std::string::npos) return begin + line + 1;
     end = begin;
   }
@@ -302,7 +311,7 @@ void RunDirectory::append_metrics(const nlohmann::json& line) const {
   const int reason = errno;
   if (out.good()) return;
   fs::resize_file(file, whole, ignored);
-  throw IoError(fmt::format("train: cannot write {}: {}", file.string(), std::strerror(reason)));
+  throw IoError(fmt::format("run: cannot write {}: {}", file.string(), std::strerror(reason)));
 }
 
 namespace {

@@ -34,6 +34,9 @@ std::filesystem::path make_result_directory(const std::string& path, const std::
 // come from another user, and writing through such a link would write elsewhere.
 void check_links(const std::filesystem::path& directory);
 
+// Throws UsageError if writing `out` would lose `in`, or what a run has measured or learnt.
+void check_output(const std::filesystem::path& out, const std::filesystem::path& in = {});
+
 class RunDirectory {
  public:
   // Makes `path`, or runs/NNNN-name with the next free number if `path` is empty, holds it, and

@@ -17,6 +17,7 @@
 #include "ringgrad/program/console/exit_code.h"
 #include "ringgrad/program/run/parallel_config.h"
 #include "ringgrad/program/run/recipe.h"
+#include "ringgrad/program/run/run_directory.h"
 #include "ringgrad/program/trace/one_clock.h"
 #include "ringgrad/program/trace/perfetto.h"
 #include "ringgrad/program/trace/step_recorder.h"
@@ -248,6 +249,8 @@ int trace(const TraceOptions& options) {
   if (options.bucket_caps.size() > 1 && !(options.perfetto + options.svg).empty())
     throw UsageError("trace: --perfetto and --svg show one --bucket-mb, not {}",
                      options.bucket_caps.size());
+  check_output(options.perfetto);
+  check_output(options.svg);
   if (!is_rank && ranks > cpu_cores())
     message("{} on {} take turns: the times tell of the scheduler, too", counted(ranks, "rank"),
             counted(cpu_cores(), "core"));

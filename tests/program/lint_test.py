@@ -67,7 +67,7 @@ class Lint(ProgramCase):
         self.assertIn("there is no directory nowhere", self.run_program("lint", "--from", "nowhere", code=4).stderr)
         self.assertIn("Nothing was seen", self.run_program("lint", "--", "true").stderr)
         self.assertIn("exit code 3", self.run_program("lint", "--", "sh", "-c", "exit 3", code=3).stdout)
-        self.assertIn("cannot run ./nosuch", self.run_program("lint", "--", "./nosuch", code=2).stderr)
+        self.assertIn("cannot run ./nosuch", self.run_program("lint", "--", "./nosuch", code=3).stderr)
         (self.dir / "rank0-1.json").write_text('{"rank": 0, "size"')
         self.assertIn("is not what a rank has written", self.run_program("lint", "--from", ".", code=4).stderr)
         (self.dir / "rank0-1.json").write_text('{"rank": 0}')

@@ -203,6 +203,21 @@ class Errors(ProgramCase):
             self.refused(f"holds a {name} already", "train", "--parallel", "none", "--out", folder.name)
             self.assertEqual({path.name: path.read_text() for path in folder.iterdir()}, {name: '{"model_type": "mine"}'})
 
+    def test_files_of_a_run_are_not_written_over(self):
+        self.short_run("run", 2, "--parallel", "none")
+        before = {path.name: path.read_bytes() for path in (self.dir / "run").iterdir()}
+        for words in (("inspect", "run", "--npy", "fc.weight", "--output"), ("report", "run", "--out"),
+                      ("explain", "ring", "--html"), ("trace", "--svg"), ("trace", "--perfetto")):
+            for name in ("model.safetensors", "config.json", "metrics.jsonl"):
+                self.refused("is a run's, which would be lost", *words, f"run/{name}")
+        self.assertEqual({path.name: path.read_bytes() for path in (self.dir / "run").iterdir()}, before)
+
+    def test_predict_shows_one_test_image_at_a_time(self):
+        self.short_run("run", 2, "--parallel", "none")
+        self.run_program("predict", "run", "7")
+        for words in (("7", "8"), ("7", "--format", "csv")):
+            self.refused("predict run 7", "predict", "run", *words)
+
     def test_a_name_that_looks_like_an_option_is_shown_as_a_path(self):
         self.assertIn("--resume ./-run\n", self.tiny_run("--max-steps", "1", "--out=-run").stdout)
         self.run_program("train", "--resume", "./-run", "--max-steps", "1")
@@ -461,6 +476,10 @@ class Errors(ProgramCase):
         (self.dir / "short.pgm").write_bytes(b"P5\n28 28\n255")
         done = self.refused("ends with its header", "predict", "run", "short.pgm", code=4)
         self.assertNotIn("-1", done.stderr)
+
+    def test_a_cut_file_of_cifar_10_is_none_of_cifar_100(self):
+        (self.dir / "batch.bin").write_bytes(bytes(5000))
+        self.refused("3073", "inspect", "batch.bin", code=4)
 
     def test_idx_sizes_that_overflow(self):
         file = self.dir / "huge"

@@ -42,7 +42,7 @@ class Json(DigitsCase):
                                  ("predict run 99999", 2, "does not exist"), ("explain nosuch", 2, "no topic"), ("learn check 99", 2, "99"),
                                  ("data check nosuch", 2, "nosuch"), ("graph nosuch", 2, "--model"), ("bench nosuch", 2, "nosuch"),
                                  ("launch -n 2 -- /nosuch/program", 3, "nosuch"), ("launch -n 2 -- false", 1, "rank"),
-                                 ("lint -- false", 1, "exit code 1"), ("lint -- /nosuch/program", 2, "exit code 2"), ("help nosuch", 2, "nosuch"),
+                                 ("lint -- false", 1, "exit code 1"), ("lint -- /nosuch/program", 3, "exit code 3"), ("help nosuch", 2, "nosuch"),
                                  ("train --ranks 2 --batch 32 --lr 1e25 --schedule constant --epochs 1", 1, "diverged"),
                                  ("train --parallel none --init nosuch.safetensors --out new", 4, "nosuch")):
             with self.subTest(line):

@@ -186,6 +186,15 @@ class Keep(ProgramCase):
         self.assertIn("trains in", self.run_program("runs", "rm", "busy", code=2).stderr)
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=60)
+        killed = self.start(*TINY, "--epochs", "5000", "--out", "killed")
+        self.wait_for("killed/config.json")
+        killed.kill()
+        killed.communicate()
+        for measured in (self.dir / "killed").iterdir():
+            if measured.name != "config.json":
+                measured.unlink()
+        self.run_program("runs", "rm", "killed")
+        self.assertFalse((self.dir / "killed").exists())
 
     def test_the_bar_says_what_the_whole_run_has_left(self):
         slow = ["--model", "resnet110"]  # an epoch takes longer than the bar waits

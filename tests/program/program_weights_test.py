@@ -198,6 +198,10 @@ class Convert(ProgramCase):
         (self.dir / "x.safetensors").write_text("mine")
         (self.dir / "x.pth").write_bytes((FILES / "module.pth").read_bytes())
         self.assertIn("is there already; --out", self.run_program("weights", "convert", "x.pth", code=2).stderr)
+        before = (self.dir / "x.pth").read_bytes()
+        for way in ("x.pth", self.dir / "x.pth"):
+            self.assertIn("what is read, which would be lost", self.run_program("weights", "convert", "x.pth", "--out", way, code=2).stderr)
+        self.assertEqual((self.dir / "x.pth").read_bytes(), before)
         self.assertEqual((self.dir / "x.safetensors").read_text(), "mine")
         self.assertIn("there is no nosuch.pth", self.run_program("train", "--init", "nosuch.pth", code=4).stderr)
 
