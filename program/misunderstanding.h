@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/program/console/console.h"

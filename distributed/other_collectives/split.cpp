@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/distributed/group_values.h"
