@@ -45,8 +45,8 @@ T expected(ReduceOp op, const std::vector<T>& values) {
   T most = values[0];
   for (size_t i = 1; i < values.size(); ++i) {
     const Wide next = static_cast<Wide>(values[i]);
-    least = std::min(least, values[i]);
-    most = std::max(most, values[i]);
+    least = std::min<T>(least, values[i]);
+    most = std::max<T>(most, values[i]);
     if (op == ReduceOp::Sum) result += next;
     if (op == ReduceOp::Product) result *= next;
     if constexpr (std::is_integral_v<T>) {
