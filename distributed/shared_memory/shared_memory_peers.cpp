@@ -163,11 +163,13 @@ void SharedMemoryPeers::open(int peer, Deadline deadline) {
   std::optional<FileDescriptor> memory;
   std::optional<FileDescriptor> doorbell;
   for (;;) {
+    const bool has_left = ranks_.has_left(peer);  // what it handed over before is received below
     if (!memory) memory = received_from(peer);
     if (memory) doorbell = received_from(peer);
     if (doorbell) break;
+    if (has_left) ranks_.fail_because_left(peer);
     ranks_.attend();
-    if (ranks_.has_left(peer)) ranks_.fail_because_left(peer);
+    if (ranks_.has_left(peer)) continue;
     std::vector<pollfd> ready{{channels_[peer]->socket(), POLLIN, 0}};
     ranks_.watch(ready);
     if (poll(ready.data(), ready.size(), deadline.poll_timeout()) == 0)
