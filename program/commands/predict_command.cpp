@@ -13,6 +13,7 @@
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/data/datasets/catalog.h"
+#include "ringgrad/data/datasets/program_command.h"
 #include "ringgrad/data/formats/image_file.h"
 #include "ringgrad/data/formats/picture_files.h"
 #include "ringgrad/data/registry.h"

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ringgrad/core/base/check.h"
 #include "ringgrad/core/base/clock.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/data/datasets/program_command.h"
