@@ -33,7 +33,8 @@ struct InitOptions {
   std::string transport = default_transport();
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::Auto;
   // The checksums of the ring, else default_checksums(). This and the times below are read from the
-  // environment when the group is made: where options are written nobody may catch an error.
+  // environment when the group is made. Read here, a wrong variable would throw in the middle of
+  // main(), outside launch().
   std::optional<Checksums> checksums = {};
   // Sees every message that this rank sends in the ring's collectives. Sums in shared memory send
   // no messages.

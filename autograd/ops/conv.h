@@ -1,4 +1,4 @@
-// Code that convolutions share with transposed ones. Private to autograd/ops.
+// Code that convolutions share with transposed ones, and pools in part. Private to autograd/ops.
 #pragma once
 
 #include "ringgrad/core/kernels/geometry.h"
@@ -6,7 +6,8 @@
 
 namespace ringgrad {
 
-// `image` and `kernel` are the shapes of x and w [N, C, H, W].
+// Checks the sizes of a window that moves over an image: none is so large that a product of two
+// overflows. Pools have it, too. `image` and `kernel` are the shapes of x and w [N, C, H, W].
 void check_window(const char* operation, const Shape& image, const Shape& kernel, Pair stride,
                   Pair padding, Pair dilation, int64_t groups);
 

@@ -74,7 +74,7 @@ void FailureDetector::check_interrupt() {
 void FailureDetector::say_goodbye() noexcept {
   try {
     check_interrupt();  // no wait has followed that would do it
-  } catch (...) {
+  } catch (...) {       // the others have been told
   }
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort({FailureKind::Died, str("rank ", rank_, " failed with an exception")});
