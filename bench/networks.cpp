@@ -4,9 +4,8 @@
 //   networks NAME float32|bfloat16 SECONDS [profile]
 //
 // Prints {"step_ms": median, "first_s": to the end of the first step, "peak_mb"}, and with
-// `profile` a step's kernels instead, by their time. bfloat16 is autocast's. Images are 32 × 32 of
-// 10 classes, in batches of 64; sequences are 28 steps of 28 numbers.
-// RINGGRAD_THREADS=1 makes it processor time.
+// `profile` a step's kernels instead, by their time. bfloat16 is autocast's. kNetworks has the
+// inputs, which are of 10 classes. RINGGRAD_THREADS=1 makes it processor time.
 // peers/networks_pytorch.py has the same networks; networks.py runs both in turn.
 #include <sys/resource.h>
 
@@ -24,6 +23,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/core/random_tensors.h"
+#include "ringgrad/models/registry.h"
 #include "ringgrad/nn/attention.h"
 #include "ringgrad/nn/containers.h"
 #include "ringgrad/nn/layers.h"
@@ -97,8 +97,11 @@ void add(const Sequence& to, M&& module) {
 }
 Sequence sequence() { return std::make_shared<nn::Sequential>(); }
 
+Tensor mean_of_pixels(const Tensor& x) { return flatten(adaptive_avg_pool2d(x, 1), 1); }
+Tensor flat(const Tensor& x) { return flatten(x, 1); }
+
 void add_classifier(const Sequence& net, int64_t channels) {
-  add(net, nn::Functional([](const Tensor& x) { return flatten(adaptive_avg_pool2d(x, 1), 1); }));
+  add(net, nn::Functional(mean_of_pixels));
   add(net, nn::Linear(channels, 10));
 }
 
@@ -309,14 +312,257 @@ class RowsLSTM : public nn::Module {
   nn::Linear head_;
 };
 
-const std::map<std::string, std::function<Network()>> kNetworks = {
-    {"MobileNetV2", mobilenet_v2},
-    {"ShuffleNetV2", shufflenet_v2},
-    {"ResNeXt-20", resnext20},
-    {"DenseNet-40", densenet40},
-    {"SE-ResNet-20", se_resnet20},
-    {"ViT-tiny", [] { return std::make_shared<VisionTransformer>(); }},
-    {"LSTM", [] { return std::make_shared<RowsLSTM>(); }},
+// LeCun et al. 1998, with ReLU and maxima.
+Network lenet5() {
+  const Sequence net = sequence();
+  add(net, nn::Conv2d(1, 6, 5, {.padding = 2}));
+  add(net, nn::ReLU());
+  add(net, nn::MaxPool2d(2));
+  add(net, nn::Conv2d(6, 16, 5));
+  add(net, nn::ReLU());
+  add(net, nn::MaxPool2d(2));
+  add(net, nn::Functional(flat));
+  add(net, nn::Linear(400, 120));
+  add(net, nn::ReLU());
+  add(net, nn::Linear(120, 84));
+  add(net, nn::ReLU());
+  add(net, nn::Linear(84, 10));
+  return net;
+}
+
+// Krizhevsky 2014, as torchvision has it.
+Network alexnet() {
+  const Sequence net = sequence();
+  const auto convolution = [&](int64_t in, int64_t out, int64_t kernel,
+                               nn::Conv2dOptions options = {.padding = 1}) {
+    add(net, nn::Conv2d(in, out, kernel, options));
+    add(net, nn::ReLU());
+  };
+  const auto pool = [&] { add(net, nn::MaxPool2d({.kernel = 3, .stride = 2})); };
+  convolution(3, 64, 11, {.stride = 4, .padding = 2});
+  pool();
+  convolution(64, 192, 5, {.padding = 2});
+  pool();
+  convolution(192, 384, 3);
+  convolution(384, 256, 3);
+  convolution(256, 256, 3);
+  pool();
+  add(net, nn::Functional(flat));
+  for (const int64_t in : {256 * 6 * 6, 4096}) {
+    add(net, nn::Dropout(0.5));
+    add(net, nn::Linear(in, 4096));
+    add(net, nn::ReLU());
+  }
+  add(net, nn::Linear(4096, 10));
+  return net;
+}
+
+// Simonyan & Zisserman 2015, with batch norm and one linear layer, as suits 32 × 32.
+Network vgg11() {
+  const Sequence net = sequence();
+  int64_t in = 3;
+  for (const int64_t channels : {64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}) {
+    if (channels == 0) {
+      add(net, nn::MaxPool2d(2));
+      continue;
+    }
+    add(net, conv(in, channels, 3));
+    in = channels;
+  }
+  add_classifier(net, in);
+  return net;
+}
+
+// Zagoruyko & Komodakis 2016: three stages of two blocks, four times as wide as ResNet-20's.
+Network wrn16_4() {
+  const auto normed = [](int64_t channels) {
+    const Sequence layer = sequence();
+    add(layer, nn::BatchNorm2d(channels));
+    add(layer, nn::ReLU());
+    return layer;
+  };
+  const Sequence net = sequence();
+  add(net, nn::Conv2d(3, 16, 3, {.padding = 1, .bias = false}));
+  int64_t in = 16;
+  for (const int64_t channels : {64, 128, 256})
+    for (int i = 0; i < 2; ++i) {
+      const int64_t stride = i == 0 && channels > 64 ? 2 : 1;
+      const Sequence block = sequence();
+      add(block, nn::Conv2d(in, channels, 3, {.stride = stride, .padding = 1, .bias = false}));
+      add(block, normed(channels));
+      add(block, nn::Conv2d(channels, channels, 3, {.padding = 1, .bias = false}));
+      const Sequence shortcut = sequence();
+      if (in != channels)
+        add(shortcut, nn::Conv2d(in, channels, 1, {.stride = stride, .bias = false}));
+      const bool projects = in != channels;
+      add(net, Joined({normed(in), block, shortcut},
+                      [projects](const Tensor& x, nn::ModuleList& branches) {
+                        const Tensor y = branches[0](x);
+                        return branches[1](y) + (projects ? branches[2](y) : x);
+                      }));
+      in = channels;
+    }
+  add(net, normed(in));
+  add_classifier(net, in);
+  return net;
+}
+
+// Iandola et al. 2016, version 1.1.
+Network squeezenet() {
+  const Sequence net = sequence();
+  const auto convolution = [](int64_t in, int64_t out, int64_t kernel, int64_t stride = 1) {
+    const Sequence layer = sequence();
+    add(layer, nn::Conv2d(in, out, kernel, {.stride = stride, .padding = kernel / 2}));
+    add(layer, nn::ReLU());
+    return layer;
+  };
+  add(net, convolution(3, 64, 3, 2));
+  int64_t in = 64;
+  for (const int64_t squeezed : {0, 16, 16, 0, 32, 32, 0, 48, 48, 64, 64}) {
+    if (squeezed == 0) {
+      add(net, nn::MaxPool2d({.kernel = 3, .stride = 2, .ceil_mode = true}));
+      continue;
+    }
+    add(net, convolution(in, squeezed, 1));
+    add(net,
+        Joined({convolution(squeezed, 4 * squeezed, 1), convolution(squeezed, 4 * squeezed, 3)},
+               [](const Tensor& x, nn::ModuleList& branches) {
+                 return cat({branches[0](x), branches[1](x)}, 1);
+               }));
+    in = 8 * squeezed;
+  }
+  add(net, nn::Dropout(0.5));
+  add(net, convolution(in, 10, 1));
+  add(net, nn::Functional(mean_of_pixels));
+  return net;
+}
+
+// Trockman & Kolter 2022: 256 channels, eight blocks, patches of 2 × 2, filters of 5 × 5.
+Network convmixer() {
+  const auto mixed = [](int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                        int64_t groups) {
+    const Sequence layer = sequence();
+    add(layer,
+        nn::Conv2d(in, 256, kernel, {.stride = stride, .padding = padding, .groups = groups}));
+    add(layer, nn::GELU());
+    add(layer, nn::BatchNorm2d(256));
+    return layer;
+  };
+  const Sequence net = sequence();
+  add(net, mixed(3, 2, 2, 0, 1));
+  for (int i = 0; i < 8; ++i) {
+    add(net, Joined({mixed(256, 5, 1, 2, 256)}, plus_input));
+    add(net, mixed(256, 1, 1, 0, 1));
+  }
+  add_classifier(net, 256);
+  return net;
+}
+
+Network mlp() {
+  const Sequence net = sequence();
+  add(net, nn::Functional(flat));
+  for (const int64_t in : {784, 512}) {
+    add(net, nn::Linear(in, 512));
+    add(net, nn::ReLU());
+  }
+  add(net, nn::Linear(512, 10));
+  return net;
+}
+
+// Tolstikhin et al. 2021: 64 patches of 4 × 4, 192 numbers each, eight blocks.
+Network mlp_mixer() {
+  const auto mlp = [](int64_t size, int64_t hidden) {
+    const Sequence layers = sequence();
+    add(layers, nn::Linear(size, hidden));
+    add(layers, nn::GELU());
+    add(layers, nn::Linear(hidden, size));
+    return layers;
+  };
+  const auto norm = [] { return std::make_shared<nn::LayerNorm>(Shape{192}); };
+  const Sequence net = sequence();
+  add(net, nn::Conv2d(3, 192, 4, {.stride = 4}));
+  add(net, nn::Functional([](const Tensor& x) { return transpose(flatten(x, 2), 1, 2); }));
+  for (int i = 0; i < 8; ++i) {
+    add(net, Joined({norm(), mlp(64, 96)}, [](const Tensor& x, nn::ModuleList& branches) {
+          return x + transpose(branches[1](transpose(branches[0](x), 1, 2)), 1, 2);
+        }));
+    add(net, Joined({norm(), mlp(192, 768)}, [](const Tensor& x, nn::ModuleList& branches) {
+          return x + branches[1](branches[0](x));
+        }));
+  }
+  add(net, nn::LayerNorm({192}));
+  add(net, nn::Functional([](const Tensor& x) { return mean(x, 1); }));
+  add(net, nn::Linear(192, 10));
+  return net;
+}
+
+// Ronneberger et al. 2015, with batch norm, padding, and 32 to 256 channels: ten classes of pixels.
+class UNet : public nn::Module {
+ public:
+  UNet() : head_(32, 10, 1) {
+    int64_t in = 3;
+    for (const int64_t channels : {32, 64, 128, 256}) {
+      down_.push_back(twice(in, channels));
+      in = channels;
+    }
+    for (const int64_t channels : {128, 64, 32}) {
+      widen_.push_back(nn::ConvTranspose2d(2 * channels, channels, 2, {.stride = 2}));
+      up_.push_back(twice(2 * channels, channels));
+    }
+    register_module("down", down_);
+    register_module("widen", widen_);
+    register_module("up", up_);
+    register_module("head", head_);
+  }
+  Tensor forward(const Tensor& x) override {
+    std::vector<Tensor> seen = {down_[0](x)};
+    for (int64_t i = 1; i < 4; ++i) seen.push_back(down_[i](max_pool2d(seen.back(), 2)));
+    Tensor y = seen[3];
+    for (int64_t i = 0; i < 3; ++i) y = up_[i](cat({seen[2 - i], widen_[i](y)}, 1));
+    return head_(y);
+  }
+
+ private:
+  static Sequence twice(int64_t in, int64_t out) {
+    const Sequence layers = sequence();
+    add(layers, conv(in, out, 3));
+    add(layers, conv(out, out, 3));
+    return layers;
+  }
+  nn::ModuleList down_;
+  nn::ModuleList widen_;
+  nn::ModuleList up_;
+  nn::Conv2d head_;
+};
+
+Network resnet(const std::string& name, int64_t size) {
+  return models::make_model(name, {.image_size = size});
+}
+
+struct Example {
+  std::function<Network()> make;
+  Shape input = {64, 3, 32, 32};
+};
+
+const std::map<std::string, Example> kNetworks = {
+    {"MobileNetV2", {mobilenet_v2}},
+    {"ShuffleNetV2", {shufflenet_v2}},
+    {"ResNeXt-20", {resnext20}},
+    {"DenseNet-40", {densenet40}},
+    {"SE-ResNet-20", {se_resnet20}},
+    {"ViT-tiny", {[] { return std::make_shared<VisionTransformer>(); }}},
+    {"LSTM", {[] { return std::make_shared<RowsLSTM>(); }, {64, 28, 28}}},
+    {"LeNet-5", {lenet5, {64, 1, 28, 28}}},
+    {"AlexNet", {alexnet, {16, 3, 224, 224}}},
+    {"VGG-11", {vgg11}},
+    {"WRN-16-4", {wrn16_4}},
+    {"SqueezeNet", {squeezenet, {64, 3, 64, 64}}},
+    {"ConvMixer-256/8", {convmixer}},
+    {"MLP", {mlp, {64, 1, 28, 28}}},
+    {"MLP-Mixer", {mlp_mixer}},
+    {"U-Net", {[] { return std::make_shared<UNet>(); }, {16, 3, 64, 64}}},
+    {"ResNet-18", {[] { return resnet("resnet18", 224); }, {16, 3, 224, 224}}},
+    {"ResNet-50", {[] { return resnet("resnet50", 64); }, {16, 3, 64, 64}}},
 };
 
 // In seconds: this process's time of processors where it has one thread, which other programs do
@@ -362,10 +608,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const double start = now();
-  const Network net = network->second();
+  const auto& [make, input] = network->second;
+  const Network net = make();
   optim::SGD optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
-  const Tensor x = network->first == "LSTM" ? randn({64, 28, 28}) : randn({64, 3, 32, 32});
-  const Tensor labels = to(rand({64}) * 9.99, DType::Int64);
+  const Tensor x = randn(input);
+  const Shape labelled =
+      network->first == "U-Net" ? Shape{input[0], input[2], input[3]} : Shape{input[0]};
+  const Tensor labels = to(rand(labelled) * 9.99, DType::Int64);
   const auto step = [&] {
     optimizer.zero_grad();
     Tensor loss;

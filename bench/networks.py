@@ -18,8 +18,10 @@ import results
 
 OURS = results.ROOT / "build" / "release" / "networks"  # built where RINGGRAD_BENCH is ON
 PEER = results.ROOT / "bench" / "peers" / "networks_pytorch.py"
-DTYPES = ("float32", "bfloat16")
-NAMES = ("MobileNetV2", "ShuffleNetV2", "ResNeXt-20", "DenseNet-40", "SE-ResNet-20", "ViT-tiny", "LSTM")
+DTYPES = ("float32", "bfloat16") if results.report.has_bfloat16() else ("float32",)
+NAMES = ("VGG-11", "WRN-16-4", "U-Net", "ResNet-18", "AlexNet", "LeNet-5", "SqueezeNet", "DenseNet-40", "ConvMixer-256/8",
+         "ResNeXt-20", "SE-ResNet-20", "MLP", "MLP-Mixer", "ResNet-50", "ViT-tiny", "ShuffleNetV2", "MobileNetV2", "LSTM")
+WITHOUT_IMAGES = ("LSTM", "MLP")
 SECONDS = "2"
 
 
@@ -34,7 +36,7 @@ def row(python, count, name, dtype, environment):
     for _ in range(count):
         ours = measure([OURS, *arguments], environment)
         theirs = [measure([python, PEER, *arguments], environment)]
-        if name != "LSTM":  # it has no images
+        if name not in WITHOUT_IMAGES:
             theirs.append(measure([python, PEER, *arguments, "channels_last"], environment))
         rounds.append((ours, min(theirs, key=lambda run: run["step_ms"])))
 
@@ -56,10 +58,11 @@ def main():
     rows = [results.once("networks", f"{name}-{dtype}-{threads}", lambda: row(python, count, name, dtype, environment))
             for dtype in DTYPES for name in names]
     version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    results.save("networks", f"Training steps on the CPU, batch 64, threads: {threads}, ringgrad / PyTorch",
+    results.save("networks", f"Training steps of networks that users bring, threads: {threads}, ringgrad / PyTorch",
                  ["", "milliseconds", "faster", "peak memory, MB", "start to first step, s"], rows,
                  {"PyTorch": version.stdout.strip().split("+")[0]},
-                 "Images of 32 × 32, sequences of 28 × 28 numbers; forward, cross entropy, backward, SGD with momentum. "
+                 "64 images of 32 × 32; LeNet-5, MLP and LSTM: 64 of 28 × 28; SqueezeNet: 64 of 64 × 64; U-Net and ResNet-50: "
+                 "16 of 64 × 64; AlexNet and ResNet-18: 16 of 224 × 224. Forward, cross entropy, backward, SGD with momentum. "
                  "PyTorch: the faster of eager and channels_last.")
 
 

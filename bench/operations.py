@@ -15,7 +15,7 @@ import results
 
 OURS = results.ROOT / "build" / "release" / "operations"  # exists if RINGGRAD_BENCH is ON
 PEER = results.ROOT / "bench" / "peers" / "operations_pytorch.py"
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16") if results.report.has_bfloat16() else ("float32",)
 
 
 def ratios(ours, theirs, name, which):

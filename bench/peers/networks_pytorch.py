@@ -144,18 +144,161 @@ class RowsLSTM(nn.Module):
         return self.head(self.lstm(x)[0][:, -1])
 
 
-NETWORKS = {"MobileNetV2": mobilenet_v2, "ShuffleNetV2": shufflenet_v2, "ResNeXt-20": resnext20, "DenseNet-40": densenet40,
-            "SE-ResNet-20": se_resnet20, "ViT-tiny": VisionTransformer, "LSTM": RowsLSTM}
+def lenet5():
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5),
+                         nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(inplace=True),
+                         nn.Linear(120, 84), nn.ReLU(inplace=True), nn.Linear(84, 10))
+
+
+def plain_conv(i, o, kernel, stride=1, padding=None):
+    return [nn.Conv2d(i, o, kernel, stride, kernel // 2 if padding is None else padding), nn.ReLU(inplace=True)]
+
+
+def alexnet():
+    net = [*plain_conv(3, 64, 11, 4, 2), nn.MaxPool2d(3, 2), *plain_conv(64, 192, 5), nn.MaxPool2d(3, 2),
+           *plain_conv(192, 384, 3), *plain_conv(384, 256, 3), *plain_conv(256, 256, 3), nn.MaxPool2d(3, 2), nn.Flatten()]
+    for i in (256 * 6 * 6, 4096):
+        net += [nn.Dropout(0.5), nn.Linear(i, 4096), nn.ReLU(inplace=True)]
+    return nn.Sequential(*net, nn.Linear(4096, 10))
+
+
+def vgg11():
+    net, i = [], 3
+    for channels in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
+        net.append(conv(i, channels, 3) if channels else nn.MaxPool2d(2))
+        i = channels or i
+    return nn.Sequential(*net, *classifier(i))
+
+
+def wrn16_4():
+    def normed(channels):
+        return nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
+
+    def projected(x, norm, block, shortcut):
+        y = norm(x)
+        return block(y) + shortcut(y)
+
+    net, i = [nn.Conv2d(3, 16, 3, padding=1, bias=False)], 16
+    for channels in (64, 128, 256):
+        for block in range(2):
+            stride = 2 if block == 0 and channels > 64 else 1
+            branch = nn.Sequential(nn.Conv2d(i, channels, 3, stride, 1, bias=False), normed(channels),
+                                   nn.Conv2d(channels, channels, 3, padding=1, bias=False))
+            if i == channels:
+                net.append(Joined([normed(i), branch], lambda x, norm, block: block(norm(x)) + x))
+            else:
+                net.append(Joined([normed(i), branch, nn.Conv2d(i, channels, 1, stride, bias=False)], projected))
+            i = channels
+    return nn.Sequential(*net, normed(i), *classifier(i))
+
+
+def squeezenet():
+    net, i = plain_conv(3, 64, 3, 2), 64
+    for squeezed in (0, 16, 16, 0, 32, 32, 0, 48, 48, 64, 64):
+        if squeezed == 0:
+            net.append(nn.MaxPool2d(3, 2, ceil_mode=True))
+            continue
+        branches = [nn.Sequential(*plain_conv(squeezed, 4 * squeezed, kernel)) for kernel in (1, 3)]
+        net += [*plain_conv(i, squeezed, 1), Joined(branches, lambda x, a, b: torch.cat((a(x), b(x)), 1))]
+        i = 8 * squeezed
+    return nn.Sequential(*net, nn.Dropout(0.5), *plain_conv(i, 10, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def convmixer():
+    def mixed(i, kernel, stride, padding, groups):
+        return nn.Sequential(nn.Conv2d(i, 256, kernel, stride, padding, groups=groups), nn.GELU(), nn.BatchNorm2d(256))
+
+    net = [mixed(3, 2, 2, 0, 1)]
+    for _ in range(8):
+        net += [Joined([mixed(256, 5, 1, 2, 256)], lambda x, b: b(x) + x), mixed(256, 1, 1, 0, 1)]
+    return nn.Sequential(*net, *classifier(256))
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(inplace=True), nn.Linear(512, 512), nn.ReLU(inplace=True),
+                         nn.Linear(512, 10))
+
+
+class MlpMixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+        def layers(size, hidden):
+            return nn.Sequential(nn.Linear(size, hidden), nn.GELU(), nn.Linear(hidden, size))
+
+        self.patches = nn.Conv2d(3, 192, 4, 4)
+        self.tokens = nn.ModuleList(nn.Sequential(nn.LayerNorm(192), layers(64, 96)) for _ in range(8))
+        self.channels = nn.ModuleList(nn.Sequential(nn.LayerNorm(192), layers(192, 768)) for _ in range(8))
+        self.norm, self.head = nn.LayerNorm(192), nn.Linear(192, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for tokens, channels in zip(self.tokens, self.channels):
+            x = x + tokens[1](tokens[0](x).transpose(1, 2)).transpose(1, 2)
+            x = x + channels(x)
+        return self.head(self.norm(x).mean(1))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+        def twice(i, o):
+            return nn.Sequential(conv(i, o, 3), conv(o, o, 3))
+
+        self.down = nn.ModuleList([twice(3, 32), twice(32, 64), twice(64, 128), twice(128, 256)])
+        self.widen = nn.ModuleList([nn.ConvTranspose2d(2 * channels, channels, 2, 2) for channels in (128, 64, 32)])
+        self.up = nn.ModuleList([twice(2 * channels, channels) for channels in (128, 64, 32)])
+        self.head = nn.Conv2d(32, 10, 1)
+
+    def forward(self, x):
+        seen = [self.down[0](x)]
+        for block in self.down[1:]:
+            seen.append(block(F.max_pool2d(seen[-1], 2)))
+        y = seen.pop()
+        for widen, block in zip(self.widen, self.up):
+            y = block(torch.cat((seen.pop(), widen(y)), 1))
+        return self.head(y)
+
+
+def resnet(blocks, bottleneck):
+    """He et al. 2015, for images of at least 64 pixels."""
+    net, i = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    for channels, count in zip((64, 128, 256, 512), blocks):
+        for block in range(count):
+            stride = 2 if block == 0 and channels > 64 else 1
+            if bottleneck:
+                o = 4 * channels
+                branch = nn.Sequential(conv(i, channels, 1), conv(channels, channels, 3, stride), conv(channels, o, 1, after=None))
+            else:
+                o = channels
+                branch = nn.Sequential(conv(i, channels, 3, stride), conv(channels, o, 3, after=None))
+            shortcut = conv(i, o, 1, stride, after=None) if stride > 1 or i != o else nn.Identity()
+            net.append(Joined([branch, shortcut], lambda x, a, b: F.relu(a(x) + b(x), inplace=True)))
+            i = o
+    return nn.Sequential(*net, *classifier(i))
+
+
+SMALL = (64, 3, 32, 32)
+NETWORKS = {
+    "MobileNetV2": (mobilenet_v2, SMALL), "ShuffleNetV2": (shufflenet_v2, SMALL), "ResNeXt-20": (resnext20, SMALL),
+    "DenseNet-40": (densenet40, SMALL), "SE-ResNet-20": (se_resnet20, SMALL), "ViT-tiny": (VisionTransformer, SMALL),
+    "LSTM": (RowsLSTM, (64, 28, 28)), "LeNet-5": (lenet5, (64, 1, 28, 28)), "AlexNet": (alexnet, (16, 3, 224, 224)),
+    "VGG-11": (vgg11, SMALL), "WRN-16-4": (wrn16_4, SMALL), "SqueezeNet": (squeezenet, (64, 3, 64, 64)),
+    "ConvMixer-256/8": (convmixer, SMALL), "MLP": (mlp, (64, 1, 28, 28)), "MLP-Mixer": (MlpMixer, SMALL),
+    "U-Net": (UNet, (16, 3, 64, 64)), "ResNet-18": (lambda: resnet((2, 2, 2, 2), False), (16, 3, 224, 224)),
+    "ResNet-50": (lambda: resnet((3, 4, 6, 3), True), (16, 3, 64, 64)),
+}
 
 
 def main():
     name, dtype, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     torch.set_num_threads(int(os.environ.get("RINGGRAD_THREADS", os.cpu_count())))
-    net = NETWORKS[name]()
-    x = torch.randn(64, 28, 28) if name == "LSTM" else torch.randn(64, 3, 32, 32)
+    make, shape = NETWORKS[name]
+    net, x = make(), torch.randn(shape)
     if sys.argv[4:] == ["channels_last"]:
         net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    labels = (torch.rand(64) * 9.99).long()
+    labels = (torch.rand((shape[0], *shape[2:]) if name == "U-Net" else shape[:1]) * 9.99).long()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
     def step():
