@@ -46,17 +46,17 @@ struct Tiles {
   int64_t cols;
 };
 
-// Chooses how c is cut. A tile takes at least 20 µs of one core. Each thread gets four tiles, or
-// more of a large product, whose tiles stay in the caches. A tile packs its columns of b again, but
-// its rows of a only if a is transposed; if it is not, tiles are high rather than wide.
-Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t threads) {
+// Chooses how c is cut into at least so many tiles, each of which takes at least 20 µs of one core;
+// a large product into more, so that a tile stays in the caches. A tile packs its columns of b
+// again, but its rows of a only if a is transposed; if it is not, tiles are high rather than wide.
+Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t pieces) {
   constexpr int64_t kLeast = int64_t{1} << 19;
   constexpr int64_t kMost = int64_t{1} << 18;  // elements
   constexpr int64_t kSmallest = 32;
   const int64_t k = a.shape()[2];
-  const int64_t work = std::max(kLeast, c.numel() * k / (4 * threads));
+  const int64_t work = std::max(kLeast, c.numel() * k / pieces);
   const int64_t most = std::min(kMost, work / std::max<int64_t>(1, k));
-  const int64_t height = has_contiguous_rows(a) ? 8 : 1;
+  const int64_t height = has_contiguous_rows(a) ? 4 : 1;
   const auto halved = [](int64_t size) { return ceil_div(size, 2 * kSmallest) * kSmallest; };
   Tiles tile{c.shape()[1], c.shape()[2]};
   while (tile.rows * tile.cols > most) {
@@ -65,6 +65,14 @@ Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t threads) {
     larger = halved(larger);
   }
   return tile;
+}
+
+// Returns the least number of tiles: four for each thread, so that none waits long for another one.
+// There are fewer of a small c, whose tiles would take as long to pack as to multiply.
+int64_t least_pieces(const Tensor& c, int64_t threads) {
+  constexpr int64_t kPaysToPack = 192 * 192;
+  if (threads == 1) return 1;
+  return std::clamp(c.numel() / kPaysToPack, threads, 4 * threads);
 }
 
 // T is the type of the factors. Sums are float32 or float64, like c.
@@ -77,7 +85,7 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   const int64_t k = a.shape()[2];
   const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   // Eigen's sums depend on the cut, so that must not depend on the number of threads.
-  const Tiles tile = choose_tiles(c, a, packs ? thread_count(stream) : 4);
+  const Tiles tile = choose_tiles(c, a, packs ? least_pieces(c, thread_count(stream)) : 16);
   const int64_t row_tiles = ceil_div(m, tile.rows);
   const int64_t col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;

@@ -22,6 +22,9 @@ constexpr int64_t kWide = 8;
 // Rows of `a` that are whole pages apart would share one set of the first-level cache. It holds 8
 // of the 12 rows that a tile reads.
 constexpr int64_t kPage = 1024;  // words
+// Rows of a factor that is copied, which may be pages apart: the processor does not fetch those on
+// its own. Measured on Zen 3: a transposed left factor of 768 x 4096, +9 % for the whole product.
+constexpr int64_t kFetchAhead = 16;
 constexpr int64_t kLeft = kSegment * kRows, kRight = kSegment * kColumns * kWide,
                   kTile = (kRows + 3) * kColumns;
 
@@ -88,7 +91,10 @@ void pack(const Matrix<float>& x, int64_t side, float* to) {
     for (int64_t t = 0; t < x.cols; ++t) {
       const float* const from = x.at(0, t);
       int64_t i = 0;
-      for (; i + kBlock <= x.rows; i += kBlock) copy_block(from + i, to + t * side + i);
+      for (; i + kBlock <= x.rows; i += kBlock) {
+        conv::prefetch(from + i + kFetchAhead * x.stride);
+        copy_block(from + i, to + t * side + i);
+      }
       std::copy_n(from + i, x.rows - i, to + t * side + i);
     }
     return;
