@@ -46,8 +46,8 @@ struct Tiles {
   int64_t cols;
 };
 
-// Chooses how c is cut into at least so many tiles, each of which takes at least 20 µs of one core;
-// a large product into more, so that a tile stays in the caches. A tile packs its columns of b
+// Chooses how c is cut into at least `pieces` tiles. A tile takes at least 20 µs of one core. Those
+// of a large product are smaller, so that they stay in the caches. A tile packs its columns of b
 // again, but its rows of a only if a is transposed; if it is not, tiles are high rather than wide.
 Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t pieces) {
   constexpr int64_t kLeast = int64_t{1} << 19;

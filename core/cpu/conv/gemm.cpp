@@ -38,9 +38,13 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   if constexpr (kAccumulate)  // needed at the end
     for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
 
-  // Rows are addressed in groups of four, from one pointer each, because eleven multiples of the
-  // stride would not fit into the general registers.
-  constexpr int kGroups = (kRows + 3) / 4;
+  // Rows are addressed in groups, from one pointer each, so that a step has few instructions
+  // besides its loads and sums: 24 for 12 sums. If two programs share a core, each issues three a
+  // cycle. An address may have an index times 1, 2, 4 or 8, so eight rows take four multiples of
+  // the stride. A tile of more rows and two vectors needs two pointers, and has no registers for
+  // these.
+  constexpr int kGroup = kRows > 8 && kVectors > 1 ? 4 : 8;
+  constexpr int kGroups = (kRows + kGroup - 1) / kGroup;
   const int64_t row_stride = left.row_stride;
   const int64_t step_stride = left.step_stride;
   const int64_t steps = left.steps;
@@ -49,8 +53,9 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
   for (int64_t segment = 0; segment < left.segment_count; ++segment) {
     const float* group[kGroups];
     RINGGRAD_UNROLL
-    for (int g = 0; g < kGroups; ++g) group[g] = a + left.segments[segment] + 4 * g * row_stride;
-    for (int64_t step = 0; step < steps; ++step, b += b_stride) {
+    for (int g = 0; g < kGroups; ++g)
+      group[g] = a + left.segments[segment] + kGroup * g * row_stride;
+    for (const float* const end = b + steps * b_stride; b != end; b += b_stride) {
       Vector factor[kVectors];
       factor[0] = in_register(load(b));
       if constexpr (kVectors > 1) {
@@ -62,7 +67,8 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
       RINGGRAD_UNROLL
       for (int i = 0; i < kRows; ++i) RINGGRAD_UNROLL
       for (int j = 0; j < kVectors; ++j)
-        sum[i][j] = Product::multiply_add(sum[i][j], group[i / 4] + i % 4 * row_stride, factor[j]);
+        sum[i][j] = Product::multiply_add(sum[i][j], group[i / kGroup] + i % kGroup * row_stride,
+                                          factor[j]);
       RINGGRAD_UNROLL
       for (int g = 0; g < kGroups; ++g) group[g] += step_stride;
     }
