@@ -53,20 +53,26 @@ struct RowStatistics {
 };
 
 // The mean is computed in double: if all numbers of a row are alike, an error in it is multiplied
-// by 1 / sqrt(eps).
-template <class A>
+// by 1 / sqrt(eps). The row is multiplied by `scale` first, which few rows need.
+template <bool kScaled, class A>
 RowStatistics<A> statistics(const A* row, int64_t columns, A eps, A scale) {
+  const auto scaled = [scale](auto x) {
+    if constexpr (kScaled)
+      return x * scale;
+    else
+      return x;
+  };
   const double total =
-      sum_lanes<double>(columns, [row, scale](auto c) { return at<double>(row, c) * scale; });
+      sum_lanes<double>(columns, [row, scaled](auto c) { return scaled(at<double>(row, c)); });
   const auto mean = static_cast<A>(total / static_cast<double>(columns));
   const A variance = sum_lanes<A>(columns,
-                                  [row, mean, scale](auto c) {
-                                    const auto deviation = at<A>(row, c) * scale - mean;
+                                  [row, mean, scaled](auto c) {
+                                    const auto deviation = scaled(at<A>(row, c)) - mean;
                                     return deviation * deviation;
                                   }) /
                      columns;
-  const A other = RowScale<A>::for_variance(variance + eps);
-  if (scale == 1 && other != 1) return statistics(row, columns, eps, other);
+  const A needed = RowScale<A>::for_variance(variance + eps);
+  if (!kScaled && needed != 1) return statistics<true>(row, columns, eps, needed);
   return {mean / scale, RowScale<A>::rstd(variance, eps, scale)};
 }
 
@@ -99,7 +105,7 @@ void layer_norm_cpu(Stream stream, const Tensor& y, const Tensor& mean, const Te
         A* const to = wide_results<A>(y.data<T>() + n * columns, scratch.data() + columns);
         const A* const a = scale.data<A>() + parts.of_row(n);
         const A* const b = shift.data<A>() + parts.of_row(n);
-        const RowStatistics<A> of = statistics(row, columns, static_cast<A>(eps), A(1));
+        const RowStatistics<A> of = statistics<false>(row, columns, static_cast<A>(eps), A(1));
         const Normalized<A> xhat(of);
         if (parts.width == 1)
           for (int64_t c = 0; c < columns; ++c) to[c] = xhat(row[c]) * a[c] + b[c];
