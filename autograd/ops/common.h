@@ -100,8 +100,10 @@ Tensor part_of(const Tensor& x, int d, int64_t begin, int64_t length, int64_t st
 // Returns x with its last two dimensions exchanged, without history.
 Tensor swapped_matrix(const Tensor& x);
 
-// Returns a · b (+ bias) for strided operands of 2 or 3 dimensions, without history.
-Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias = {});
+// Returns a · b (+ bias) for strided operands of 2 or 3 dimensions, without history. If `to` is
+// defined, that is the result's memory: contiguous, of its shape.
+Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias = {},
+                      const Tensor& to = {});
 
 // Handles inputs without values. There is nothing to normalise, but a weight and a bias receive
 // their gradient, which is 0. The result has the shape of the first input.

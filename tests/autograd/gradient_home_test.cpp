@@ -52,6 +52,29 @@ TEST_CASE("a gradient that is known to be zeros is written, not added to", "[qui
   CHECK(p.grad() == 20);
 }
 
+TEST_CASE("a product writes its weight's gradient, once in a pass", "[quick]") {
+  const bool turned = GENERATE(true, false);  // linear() takes the weight transposed
+  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2});  // its columns' sums are 9 and 12
+  const Tensor w = Tensor(ones(turned ? Shape{4, 2} : Shape{2, 4})).set_requires_grad();
+  optim::SGD optimizer{nn::NamedTensors{{"w", w}}, optim::SGDOptions{.lr = 0.1}};
+  const auto loss = [&] { return sum(turned ? linear(x, w) : matmul(x, w)); };
+  const auto check = [&](float first, float second) {
+    for (int64_t i = 0; i < 8; ++i)
+      CHECK(w.grad().data<float>()[i] == ((turned ? i % 2 : i / 4) == 0 ? first : second));
+  };
+  optimizer.zero_grad();
+  const void* const place = w.grad().raw_data();
+  const Tensor once = loss();
+  CHECK_FALSE(adds([&] { once.backward(); }));
+  check(9, 12);
+  optimizer.zero_grad();
+  (loss() + 2 * loss()).backward();
+  check(27, 36);
+  loss().backward();
+  check(36, 48);
+  CHECK(w.grad().raw_data() == place);
+}
+
 TEST_CASE("parameters of several groups are known to be zeros", "[quick]") {
   const auto leaf = [] { return Tensor(ones({1, 1, 1, 1})).set_requires_grad(); };
   const std::vector<Tensor> w = {leaf(), leaf(), leaf()};

@@ -1,4 +1,5 @@
 #include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops.h"
 #include "ringgrad/autograd/ops/common.h"
 #include "ringgrad/core/base/check.h"
@@ -72,18 +73,21 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
 
   const Tensor a = strided(a_);
   const Tensor b = strided(b_);
-  return differentiable("matmul", {a, b}, matrix_product(a, b),
-                        [a = save_if(wants_grad(b), a, 0), b = save_if(wants_grad(a), b, 1),
-                         repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {
-                          const Tensor dy = strided(dy_);
-                          if (grad_enabled()) return gradients(dy, a.get(), b.get(), repeated);
-                          Tensor da;
-                          if (b)
-                            da = repeated ? matrix_product(side_by_side(dy),
-                                                           swapped_matrix(side_by_side(b.get())))
-                                          : matrix_product(dy, swapped_matrix(b.get()));
-                          return {da, a ? matrix_product(swapped_matrix(a.get()), dy) : Tensor()};
-                        });
+  return differentiable(
+      "matmul", {a, b}, matrix_product(a, b),
+      [a = save_if(wants_grad(b), a, 0), b = save_if(wants_grad(a), b, 1), a_home = GradientHome(a),
+       b_home = GradientHome(b), repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {
+        const Tensor dy = strided(dy_);
+        if (grad_enabled()) return gradients(dy, a.get(), b.get(), repeated);
+        Tensor da;
+        Tensor db;
+        if (b) {
+          const auto rows = [&](const Tensor& x) { return repeated ? side_by_side(x) : x; };
+          da = matrix_product(rows(dy), swapped_matrix(rows(b.get())), {}, a_home.claim());
+        }
+        if (a) db = matrix_product(swapped_matrix(a.get()), dy, {}, b_home.claim());
+        return {da, db};
+      });
 }
 
 }  // namespace ringgrad
