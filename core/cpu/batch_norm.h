@@ -159,22 +159,18 @@ void for_each_piece(Stream stream, const ChannelRows& x, Body&& body) {
                });
 }
 // Calls body(offset, n, channel) for pieces of whole pixels that need no sums. Interleaved blocks
-// are walked a few pixels at a time, so that memory is read and written almost in order.
+// are walked pixel by pixel, so that memory is read and written in order.
 template <class Body>
 void for_each_part(Stream stream, const ChannelRows& x, Body&& body) {
   if (!x.interleaved() || x.width == 1)
     return for_each_piece(stream, x, [&](int64_t offset, int64_t n, int64_t channel, int64_t) {
       body(offset, n, channel);
     });
-  constexpr int64_t kPixels = 8;
-  parallel_for(stream, ceil_div(x.count(), kPixels), grain(kPixels * x.channels()),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t first = begin * kPixels; first < std::min(x.count(), end * kPixels);
-                      first += kPixels)
-                   for (int64_t row = 0; row < x.rows; ++row)
-                     body(x.first + first * x.step + row * x.row_step,
-                          std::min(kPixels, x.count() - first) * x.width, row * x.width);
-               });
+  parallel_for(stream, x.count(), grain(x.channels()), [&](int64_t begin, int64_t end) {
+    for (int64_t pixel = begin; pixel < end; ++pixel)
+      for (int64_t row = 0; row < x.rows; ++row)
+        body(x.first + pixel * x.step + row * x.row_step, x.width, row * x.width);
+  });
 }
 inline int64_t partial_count(const ChannelRows& x) { return x.images * x.pieces(); }
 

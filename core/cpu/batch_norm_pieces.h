@@ -27,36 +27,20 @@ bool should_stream(const T* y, const ChannelRows& rows) {
          conv::should_stream(y, rows.images * rows.rows * rows.length);
 }
 
-// The vectors of a pixel's 16 channels. All of them are read at once: the pixels of interleaved
-// rows compete for the same cache lines.
-inline constexpr int kVectors = kChannelBlock / conv::kLanes;
-using Pixel = Vector[kVectors];
-
-inline void load_pixel(const float* x, Pixel& to) {
-  for (int v = 0; v < kVectors; ++v) to[v] = load(x + v * conv::kLanes);
-}
-inline void store_pixel(float* to, const Pixel& x) {
-  for (int v = 0; v < kVectors; ++v) store(to + v * conv::kLanes, x[v]);
-}
-
-// sum = Σ term(offset of the vector, its number) over a piece's pixels. Two running sums keep an
-// addition from waiting for the previous one.
+// sum = Σ term(i) over the offsets i of a piece's pixels. Two running sums keep an addition from
+// waiting for the previous one.
 template <class Term>
-[[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Pixel& sum,
+[[gnu::always_inline]] inline void sum_pixels(int64_t pixels, int64_t step, Vector& sum,
                                               const Term& term) {
-  Pixel odd = {};
-  for (Vector& even : sum) even = Vector{};
+  Vector even{};
+  Vector odd{};
   int64_t i = 0;
   for (; pixels >= 2; pixels -= 2, i += 2 * step) {
-    RINGGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) sum[v] += term(i + v * conv::kLanes, v);
-    RINGGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) odd[v] += term(i + step + v * conv::kLanes, v);
+    even += term(i);
+    odd += term(i + step);
   }
-  for (int v = 0; v < kVectors; ++v) {
-    if (pixels > 0) sum[v] += term(i + v * conv::kLanes, v);
-    sum[v] += odd[v];
-  }
+  if (pixels > 0) even += term(i);
+  sum = even + odd;
 }
 
 // Handles numbers near the end of the range. Their sum and the sum of their deviations may
@@ -75,19 +59,21 @@ void mend_overflow(int64_t count, const Number& number, A& mean, A& rest, A& squ
 template <class T, int kWidth, class Step, class A = Accumulator<T>>
 void piece_statistics(int64_t n, Step step, const T* x, A* mean, A* rest, A* squares) {
   if constexpr (kHasVectors<T, kWidth>) {
-    Pixel m;
-    Pixel left = {};
-    Pixel deviations;
-    sum_pixels(n / kWidth, step, m, [x](int64_t i, int) { return load(x + i); });
-    for (Vector& channels : m) channels *= static_cast<float>(kWidth) / static_cast<float>(n);
-    sum_pixels(n / kWidth, step, deviations, [&, x](int64_t i, int v) {
-      const Vector deviation = load(x + i) - m[v];
-      left[v] += deviation;
-      return deviation * deviation;
-    });
-    store_pixel(mean, m);
-    store_pixel(rest, left);
-    store_pixel(squares, deviations);
+    for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
+      Vector total;
+      Vector left{};
+      Vector deviations;
+      sum_pixels(n / kWidth, step, total, [x, lane](int64_t i) { return load(x + i + lane); });
+      const Vector m = total * (static_cast<float>(kWidth) / static_cast<float>(n));
+      sum_pixels(n / kWidth, step, deviations, [x, lane, m, &left](int64_t i) {
+        const Vector deviation = load(x + i + lane) - m;
+        left += deviation;
+        return deviation * deviation;
+      });
+      store(mean + lane, m);
+      store(rest + lane, left);
+      store(squares + lane, deviations);
+    }
     for (int w = 0; w < kWidth; ++w)
       mend_overflow<A>(
           n / kWidth, [x, w, step](int64_t i) { return static_cast<A>(x[w + i * step]); }, mean[w],
@@ -197,19 +183,18 @@ template <class T, int kWidth, class Step, class Gradient, class A = Accumulator
 void gradient_sums(int64_t n, Step step, const T* dy, const T* x, Gradient g, const A* mean,
                    A* sum_g, A* sum_centered) {
   if constexpr (kHasVectors<T, kWidth>) {
-    Pixel m;
-    Pixel total = {};
-    Pixel centered = {};
-    load_pixel(mean, m);
-    for (int64_t i = 0, end = n / kWidth * step; i < end; i += step) RINGGRAD_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = i + v * conv::kLanes;
-      const Vector counted = g.vector(dy, at);
-      total[v] += counted;
-      centered[v] += counted * (load(x + at) - m[v]);
+    for (int64_t lane = 0; lane < kWidth; lane += conv::kLanes) {
+      const Vector m = load(mean + lane);
+      Vector total{};
+      Vector centered{};
+      for (int64_t i = lane, end = n / kWidth * step; i < end; i += step) {
+        const Vector counted = g.vector(dy, i);
+        total += counted;
+        centered += counted * (load(x + i) - m);
+      }
+      store(sum_g + lane, total);
+      store(sum_centered + lane, centered);
     }
-    store_pixel(sum_g, total);
-    store_pixel(sum_centered, centered);
   } else {
     for (int w = 0; w < kWidth; ++w) {
       const A m = mean[w];
