@@ -46,9 +46,10 @@ struct Tiles {
   int64_t cols;
 };
 
-// Chooses how c is cut into at least `pieces` tiles. A tile takes at least 20 µs of one core. Those
-// of a large product are smaller, so that they stay in the caches. A tile packs its columns of b
-// again, but its rows of a only if a is transposed; if it is not, tiles are high rather than wide.
+// Chooses how c is cut: into about `pieces` tiles. There are fewer if a tile would take less than
+// 20 µs of one core, and more of a large product, whose tiles stay in the caches. A tile packs its
+// columns of b again, but its rows of a only if a is transposed. If it is not, tiles are high
+// rather than wide.
 Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t pieces) {
   constexpr int64_t kLeast = int64_t{1} << 19;
   constexpr int64_t kMost = int64_t{1} << 18;  // elements
@@ -67,9 +68,9 @@ Tiles choose_tiles(const Tensor& c, const Tensor& a, int64_t pieces) {
   return tile;
 }
 
-// Returns the least number of tiles: four for each thread, so that none waits long for another one.
-// There are fewer of a small c, whose tiles would take as long to pack as to multiply.
-int64_t least_pieces(const Tensor& c, int64_t threads) {
+// Returns the number of tiles: four for each thread, so that none waits long for another one. A
+// small c has fewer, because it takes as long to pack small tiles as to multiply them.
+int64_t pieces_of(const Tensor& c, int64_t threads) {
   constexpr int64_t kPaysToPack = 192 * 192;
   if (threads == 1) return 1;
   return std::clamp(c.numel() / kPaysToPack, threads, 4 * threads);
@@ -85,7 +86,7 @@ void matmul_tiles(Stream stream, const Tensor& c, const Tensor& a, const Tensor&
   const int64_t k = a.shape()[2];
   const bool packs = std::is_same_v<Sum, float> && suits_packed_product(m, n, k);
   // Eigen's sums depend on the cut, so that must not depend on the number of threads.
-  const Tiles tile = choose_tiles(c, a, packs ? least_pieces(c, thread_count(stream)) : 16);
+  const Tiles tile = choose_tiles(c, a, packs ? pieces_of(c, thread_count(stream)) : 16);
   const int64_t row_tiles = ceil_div(m, tile.rows);
   const int64_t col_tiles = ceil_div(n, tile.cols);
   const Sum* const shift = bias.defined() ? bias.data<Sum>() : nullptr;

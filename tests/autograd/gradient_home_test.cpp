@@ -53,26 +53,45 @@ TEST_CASE("a gradient that is known to be zeros is written, not added to", "[qui
 }
 
 TEST_CASE("a product writes its weight's gradient, once in a pass", "[quick]") {
-  const bool turned = GENERATE(true, false);  // linear() takes the weight transposed
-  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2});  // its columns' sums are 9 and 12
-  const Tensor w = Tensor(ones(turned ? Shape{4, 2} : Shape{2, 4})).set_requires_grad();
-  optim::SGD optimizer{nn::NamedTensors{{"w", w}}, optim::SGDOptions{.lr = 0.1}};
-  const auto loss = [&] { return sum(turned ? linear(x, w) : matmul(x, w)); };
-  const auto check = [&](float first, float second) {
-    for (int64_t i = 0; i < 8; ++i)
-      CHECK(w.grad().data<float>()[i] == ((turned ? i % 2 : i / 4) == 0 ? first : second));
+  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2});
+  const auto ones_of = [](const Shape& shape) { return Tensor(ones(shape)).set_requires_grad(); };
+  struct Case {
+    Tensor w;
+    std::function<Tensor(const Tensor& w)> product;
+    std::vector<float> row_or_column;  // of the gradient: sums over a dimension of x
+    int64_t repeats;                   // of each number, side by side
   };
-  optimizer.zero_grad();
-  const void* const place = w.grad().raw_data();
-  const Tensor once = loss();
-  CHECK_FALSE(adds([&] { once.backward(); }));
-  check(9, 12);
-  optimizer.zero_grad();
-  (loss() + 2 * loss()).backward();
-  check(27, 36);
-  loss().backward();
-  check(36, 48);
-  CHECK(w.grad().raw_data() == place);
+  const std::vector<Case> cases = {
+      {ones_of({4, 2}), [&](const Tensor& w) { return linear(x, w); }, {9, 12}, 1},
+      {ones_of({2, 4}), [&](const Tensor& w) { return matmul(x, w); }, {9, 12}, 4},
+      {ones_of({4, 3}), [&](const Tensor& w) { return matmul(w, x); }, {3, 7, 11}, 1},
+      {ones_of({4, 3}),
+       [&](const Tensor& w) {
+         return matmul(w, stack({x, x}));
+       },
+       {6, 14, 22},
+       1},
+  };
+  for (const auto& [w, product, numbers, repeats] : cases) {
+    optim::SGD optimizer{nn::NamedTensors{{"w", w}}, optim::SGDOptions{.lr = 0.1}};
+    const auto loss = [&, &w = w, &product = product] { return sum(product(w)); };
+    const auto check = [&, &w = w, &numbers = numbers, repeats = repeats](float times) {
+      for (int64_t i = 0; i < w.numel(); ++i)
+        CHECK(w.grad().data<float>()[i] ==
+              times * numbers[static_cast<size_t>(i / repeats) % numbers.size()]);
+    };
+    optimizer.zero_grad();
+    const void* const place = w.grad().raw_data();
+    const Tensor once = loss();
+    CHECK_FALSE(adds([&] { once.backward(); }));
+    check(1);
+    optimizer.zero_grad();
+    (loss() + 2 * loss()).backward();
+    check(3);
+    loss().backward();
+    check(4);
+    CHECK(w.grad().raw_data() == place);
+  }
 }
 
 TEST_CASE("parameters of several groups are known to be zeros", "[quick]") {

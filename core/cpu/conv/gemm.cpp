@@ -39,10 +39,9 @@ template <class Product, int kRows, int kVectors, bool kAccumulate>
     for (int i = 0; i < kRows; ++i) prefetch(c + i * c_stride);
 
   // Rows are addressed in groups, from one pointer each, so that a step has few instructions
-  // besides its loads and sums: 24 for 12 sums. If two programs share a core, each issues three a
-  // cycle. An address may have an index times 1, 2, 4 or 8, so eight rows take four multiples of
-  // the stride. A tile of more rows and two vectors needs two pointers, and has no registers for
-  // these.
+  // besides its loads and sums: 24 for 12 sums. An address may have an index times 1, 2, 4 or 8, so
+  // a group of eight rows takes four general registers for multiples of the stride. A tile of more
+  // than eight rows and two vectors has no room for these beside its second pointer.
   constexpr int kGroup = kRows > 8 && kVectors > 1 ? 4 : 8;
   constexpr int kGroups = (kRows + kGroup - 1) / kGroup;
   const int64_t row_stride = left.row_stride;
