@@ -26,10 +26,10 @@ GradientHome::GradientHome(const Tensor& input) {
 }
 
 Tensor GradientHome::claim() const {
-  const std::shared_ptr<AutogradMeta> leaf = leaf_.lock();
-  if (!leaf || !leaf->requires_grad || leaf->claimed || !holds_zeros(*leaf) || !pass_accumulates())
-    return {};
-  if (!leaf->grad.is_contiguous() || (leaf->grad_hooks && !leaf->grad_hooks->hooks.empty()))
+  const auto leaf = leaf_.lock();
+  if (!leaf || !leaf->requires_grad || leaf->claimed || !holds_zeros(*leaf) ||
+      !pass_accumulates() || !leaf->grad.is_contiguous() ||
+      (leaf->grad_hooks && !leaf->grad_hooks->hooks.empty()))
     return {};
   write_among_zeros(*leaf);
   return leaf->claimed = leaf->grad;

@@ -22,14 +22,28 @@ Tensor swapped_matrix(const Tensor& x) {  // the last two dimensions, without hi
 }
 
 Tensor matrix_product(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& to) {
-  const int64_t batch = a.dim() == 3 ? a.size(0) : b.dim() == 3 ? b.size(0) : 1;
   Shape shape = a.dim() == 3 ? a.shape() : b.shape();
+  const int64_t batch = shape.dim() == 3 ? shape[0] : 1;
   shape[shape.dim() - 2] = a.size(-2);
   shape[shape.dim() - 1] = b.size(-1);
   const Tensor c = to ? to : empty(shape, {a.dtype(), a.device()});
   kernels::matmul(as_batch(c, batch), as_batch(a, batch), as_batch(b, batch), bias);
   return c;
 }
+
+namespace {
+
+// The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined if it is not
+// needed. dx needs w, and dw needs x. Each of the two is saved only if the other's gradient is
+// needed. dw is written to `to`, unless that is undefined.
+Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTensor& w,
+                          bool wants_db, const Tensor& to) {
+  return {w ? matrix_product(dy, w.get()) : Tensor(),
+          x ? matrix_product(swapped_matrix(dy), x.get(), {}, to) : Tensor(),
+          wants_db ? sum_to(dy, {dy.size(1)}) : Tensor()};
+}
+
+}  // namespace
 
 Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   OpScope scope("linear");
@@ -54,17 +68,12 @@ Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
   const Tensor rows = strided(x);
   const Tensor w = strided(to(w_, x.dtype()));
   const Tensor bias = b ? strided_contiguous(to(b, x.dtype())) : b;
-  // dx needs w, and dw needs x. Each of the two is saved only if the other's gradient is needed.
   return differentiable(
       "linear", {rows, w, bias}, matrix_product(rows, swapped_matrix(w), bias),
       [x = save_if(wants_grad(w), rows, 0), w = save_if(wants_grad(rows), w, 1),
-       home = GradientHome(w), wants_db = wants_grad(bias)](const Tensor& dy_) -> Gradients {
-        if (grad_enabled()) return twice->linear(dy_, x.get(), w.get());
-        const Tensor dy = strided(dy_);
-        const Tensor dx = w ? matrix_product(dy, w.get()) : Tensor();
-        Tensor dw;
-        if (x) dw = matrix_product(swapped_matrix(dy), x.get(), {}, home.claim());
-        return {dx, dw, wants_db ? sum_to(dy, {dy.size(1)}) : Tensor()};
+       home = GradientHome(w), wants_db = wants_grad(bias)](const Tensor& dy) -> Gradients {
+        if (grad_enabled()) return twice->linear(dy, x.get(), w.get());
+        return linear_backward(strided(dy), x, w, wants_db, home.claim());
       });
 }
 

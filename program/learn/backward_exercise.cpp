@@ -158,7 +158,8 @@ each number of y, and returns those by x, w and b, in the shapes of x, w and b: 
 ask which numbers of y one number of w has gone into, and add up.
 
 A gradient that nobody wants is undefined, `Tensor()`, and what only it would need was not saved: x is there where
-dw is wanted, w where dx is. matrix_product(), swapped_matrix() and column_sums() stand above.)",
+dw is wanted, w where dx is. matrix_product() and swapped_matrix() stand above; sum_to(dy, {dy.size(1)}) adds up its rows. dw is
+best written to `to`, its place in the bucket, which saves a copy; it may be undefined.)",
     .grade = backward_exercise::grade,
 };
 

@@ -188,15 +188,20 @@ MISTAKES = {
             "db is the first row",
             [
                 (
-                    "wants_db ? column_sums(dy) : Tensor()",
-                    "wants_db ? column_sums(dy.as_strided({1, dy.size(1)}, dy.strides(), 0)) : Tensor()",
+                    "wants_db ? sum_to(dy, {dy.size(1)}) : Tensor()",
+                    "wants_db ? dy.as_strided({dy.size(1)}, {dy.strides()[1]}, 0) : Tensor()",
                 )
             ],
             r"db\[",
         ),
         (
             "dw is transposed",
-            [("matrix_product(swapped_matrix(dy), x.get())", "matrix_product(swapped_matrix(x.get()), dy)")],
+            [
+                (
+                    "matrix_product(swapped_matrix(dy), x.get(), {}, to)",
+                    "matrix_product(swapped_matrix(x.get()), dy)",
+                )
+            ],
             "dw|shape",
         ),
         (
@@ -208,13 +213,13 @@ MISTAKES = {
             "what has not been saved is used",
             [
                 (
-                    "x ? matrix_product(swapped_matrix(dy), x.get()) : Tensor()",
-                    "matrix_product(swapped_matrix(dy), x.get())",
+                    "x ? matrix_product(swapped_matrix(dy), x.get(), {}, to) : Tensor()",
+                    "matrix_product(swapped_matrix(dy), x.get(), {}, to)",
                 )
             ],
             "signal|only .* requires a gradient",
         ),
-        ("no db", [("wants_db ? column_sums(dy) : Tensor()", "Tensor()")], "db was wanted"),
+        ("no db", [("wants_db ? sum_to(dy, {dy.size(1)}) : Tensor()", "Tensor()")], "db was wanted"),
     ],
     "distributed sampler": [
         ("blocks instead of turns", [("rank + i * num_replicas", "rank * mine + i")], "eight samples"),
