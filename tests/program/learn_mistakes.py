@@ -236,7 +236,7 @@ MISTAKES = {
         ),
         (
             "ranks differ by one",
-            [("if (options.pad) return (left + num_replicas - 1) / num_replicas;", "")],
+            [("(options.pad ? 0 : rank)", "rank")],
             "five samples",
         ),
         (
@@ -311,25 +311,20 @@ MISTAKES = {
     "sync batch norm": [
         (
             "the mean of the variances",
-            [("(at(r, channels + c) + apart * apart)", "(at(r, channels + c) + 0 * apart)")],
+            [("mul(apart, apart)", "mul(apart, 0)")],
             "variance of channel",
         ),
         (
             "all ranks count alike",
-            [("sum += at(r, 2 * channels) * at(r, c);", "sum += total / static_cast<double>(ranks) * at(r, c);")],
+            [("div(sum(mul(counts, means), 0), total)", "ringgrad::mean(means, 0)")],
             "1, 2, 6|3, 1",
         ),
         (
             "sums of squares",
-            [
-                (
-                    "squares += at(r, 2 * channels) * (at(r, channels + c) + apart * apart);",
-                    "squares += at(r, 2 * channels) * (at(r, channels + c) + at(r, c) * at(r, c) - center * center) + 0 * apart;",
-                )
-            ],
+            [("mul(apart, apart)", "sub(mul(means, means), mul(center, center))")],
             "variance of channel 2",
         ),
-        ("divided by n - 1", [("squares / total", "squares / (total - 1)")], "variance"),
+        ("divided by n - 1", [("squares), 0), total)", "squares), 0), total - 1)")], "variance"),
         (
             "backward forgets the units",
             [
