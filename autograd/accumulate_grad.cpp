@@ -15,7 +15,8 @@ namespace {
 void accumulate(const Tensor& leaf, const Tensor& g) {
   AutogradMeta& meta = *leaf.autograd_meta();
   // The leaf may have been converted or moved since the graph was made; the gradient follows it.
-  const bool fits = g.dtype() == leaf.dtype() && g.device() == leaf.device();
+  const bool fits =
+      g.dtype() == leaf.dtype() && g.device() == leaf.device() && !g.is_channel_blocked();
   if (!meta.grad && fits && g.is_sole_owner() && g.is_contiguous()) {
     meta.grad = g;
     return;
@@ -26,21 +27,19 @@ void accumulate(const Tensor& leaf, const Tensor& g) {
     meta.grad = twice->sum(meta.grad, g);
     return;
   }
-  Tensor like_leaf;
-  if (!meta.grad || !fits || g.is_channel_blocked())
-    like_leaf = copy_of(g, {leaf.dtype(), leaf.device()});
-  if (!meta.grad) {
+  const Tensor like_leaf = meta.grad && fits ? g : copy_of(g, {leaf.dtype(), leaf.device()});
+  if (!meta.grad)
     meta.grad = like_leaf;
-  } else {
-    begin_adding(leaf);
-    kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);
-  }
+  else if (begin_adding(leaf))
+    kernels::copy(meta.grad, like_leaf);
+  else
+    kernels::add(meta.grad, meta.grad, like_leaf);
 }
 
 // Runs the hooks that are registered now. A hook may remove any hook, including itself; a removed
 // hook does not run.
 void run_hooks(const Tensor& leaf) {
-  const std::shared_ptr<AutogradMeta> meta = leaf.autograd_meta();
+  const auto meta = leaf.autograd_meta();
   auto& hooks = meta->post_accumulate_hooks;
   const int end = meta->next_hook;
   for (auto next = hooks.begin(); next != hooks.end() && next->first < end;) {

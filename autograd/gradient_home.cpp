@@ -50,19 +50,20 @@ void zeros_known(const std::vector<Tensor>& leaves) {
   }
 }
 
-void begin_adding(const Tensor& leaf) {
+bool begin_adding(const Tensor& leaf) {
   AutogradMeta& meta = *leaf.autograd_meta();
   const bool known = holds_zeros(meta);
   begin_write("backward", meta.grad);
   if (known) ++*meta.zeros;
   meta.zeros = nullptr;
+  return known;
 }
 
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient) {
   AutogradMeta& meta = *leaf.autograd_meta();
   const Tensor claimed = std::exchange(meta.claimed, Tensor());
   // set_grad() may have been called meanwhile.
-  if (!claimed || !meta.grad || !claimed.is_same(meta.grad)) return false;
+  if (!claimed || !claimed.is_same(meta.grad)) return false;
   if (!gradient.is_same(claimed)) {
     write_among_zeros(meta);
     kernels::copy(meta.grad, gradient);

@@ -22,10 +22,10 @@ class GradientHome {
  public:
   // If the input is undefined or not a leaf, there is no buffer.
   explicit GradientHome(const Tensor& input);
-  // Returns the leaf's grad for the operation to overwrite. Returns an undefined tensor if grad is
-  // not known to be zeros, if another operation has claimed it, if the leaf is frozen or has hooks,
-  // or in a pass that accumulates nothing. REQUIRES: called from a closure of the running backward
-  // pass, which then returns the tensor as this input's gradient.
+  // Returns the leaf's grad, zeros for the operation to overwrite or to add to. Returns an
+  // undefined tensor if grad is not known to be zeros, if another operation has claimed it, if the
+  // leaf is frozen or has hooks, or in a pass that accumulates nothing. REQUIRES: called from a
+  // closure of the running backward pass, which then returns the tensor as this input's gradient.
   Tensor claim() const;
   // Does the same, but returns new memory like `like` instead of an undefined tensor.
   Tensor claim_or_empty(const Tensor& like) const;
@@ -42,8 +42,8 @@ void zeros_known(const std::vector<Tensor>& leaves);
 // nothing to add. If `gradient` is another tensor, because the engine has added further gradients,
 // it is copied there first.
 bool arrived_at_home(const Tensor& leaf, const Tensor& gradient);
-// Calls begin_write() for adding to the leaf's gradient. Neighbours in the arena that are known to
-// be zeros stay so.
-void begin_adding(const Tensor& leaf);
+// Calls begin_write() for adding to the leaf's gradient, and returns true if that is known to be
+// zeros. Neighbours in the arena that are known to be zeros stay so.
+bool begin_adding(const Tensor& leaf);
 
 }  // namespace ringgrad

@@ -257,8 +257,9 @@ leave while backward goes on.
 
 leaf.autograd_meta() has `grad`, undefined before the first backward, `post_accumulate_hooks` by number and in the
 order of registration, and `next_hook`, the number of the next. grad is added to in place (kernels::add(sum, a, b),
-after begin_adding(leaf)), as others look at its memory. g may be held by others, too: the leaf can keep
-it only where g.is_sole_owner() and g.is_contiguous(), else copy_of(g, {dtype, device}).
+after begin_adding(leaf)), as others look at its memory; where that returns true grad is zeros, and kernels::copy(to, g)
+is enough. g may be held by others, too: the leaf can keep it only where g.is_sole_owner() and g.is_contiguous(), else
+copy_of(g, {dtype, device}).
 
 A hook may remove itself and others, which then do not run, and add new ones, which run from the next pass on.)",
     .grade = hook_exercise::grade,

@@ -140,8 +140,8 @@ MISTAKES = {
             "a second backward replaces the first gradient",
             [
                 (
-                    "kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);",
-                    "kernels::copy(meta.grad, like_leaf ? like_leaf : g);",
+                    "kernels::add(meta.grad, meta.grad, like_leaf);",
+                    "kernels::copy(meta.grad, like_leaf);",
                 )
             ],
             "gradients are added up",
@@ -150,8 +150,8 @@ MISTAKES = {
             "the sum lies elsewhere",
             [
                 (
-                    '    begin_adding(leaf);\n    kernels::add(meta.grad, meta.grad, like_leaf ? like_leaf : g);',
-                    "    const Tensor sum = copy_of(meta.grad, {leaf.dtype(), leaf.device()});\n    kernels::add(sum, sum, like_leaf ? like_leaf : g);\n    meta.grad = sum;",
+                    "  else if (begin_adding(leaf))\n    kernels::copy(meta.grad, like_leaf);\n  else\n    kernels::add(meta.grad, meta.grad, like_leaf);\n",
+                    "  else {\n    const Tensor sum = copy_of(meta.grad, {leaf.dtype(), leaf.device()});\n    kernels::add(sum, sum, like_leaf);\n    meta.grad = sum;\n  }\n",
                 )
             ],
             "elsewhere in memory",

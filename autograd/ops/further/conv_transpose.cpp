@@ -1,4 +1,5 @@
 #include "ringgrad/autograd/autocast.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops.h"
 
 #include <algorithm>
@@ -94,7 +95,8 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
       "conv_transpose2d", {x, w, b}, y,
       [x = save_if(wants_grad(w), x, 0), w = save_if(wants_grad(x), w, 1), b = wants_grad(b),
        b_dtype = b ? b.dtype() : w.dtype(), x_shape = x.shape(), w_shape = w.shape(),
-       w_dtype = w.dtype(), layout, problem, conv](const Tensor& dy_) -> Gradients {
+       w_dtype = w.dtype(), home = GradientHome(w), layout, problem,
+       conv](const Tensor& dy_) -> Gradients {
         if (grad_enabled()) {  // the roles of input and output are exchanged
           const OutputInfo* const of_b = wanted_input(2);
           return {w ? conv2d(dy_, w.get(), {}, conv) : Tensor(),
@@ -113,7 +115,8 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
           kernels::conv2d(dx, dy, w.get(), {}, conv);
         }
         if (x) {
-          dw = empty(w_shape, {w_dtype, dy.device()});
+          dw = home.claim();
+          if (!dw) dw = empty(w_shape, {w_dtype, dy.device()});
           kernels::conv2d_backward_weight(dw, x.get(), dy, conv);
         }
         return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/autograd/ops/further/common.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/parallel.h"
@@ -75,17 +76,18 @@ Tensor index_select(const Tensor& x_, Int dim, const Tensor& index_) {
   shape[dim] = index.size(0);
   Tensor y = empty(shape, x.options());
   kernels::index_select(around_dim(y, dim), around_dim(x, dim), index);
-  return differentiable(
-      "index_select", {x}, y,
-      [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
-        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
-        kernels::index_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
-                           index.get());
-        if (!grad_enabled()) return {dx};
-        return {linear_gradient("index_select_backward", dy, dx, [dim, index](const Tensor& g) {
-          return index_select(g, dim, index.get());
-        })};
-      });
+  return differentiable("index_select", {x}, y,
+                        [from = x.shape(), dim, index = save(index),
+                         home = GradientHome(x)](const Tensor& dy) -> Gradients {
+                          const TensorOptions options = {dy.dtype(), dy.device()};
+                          if (grad_enabled())
+                            return {index_add(zeros(from, options), dim, index.get(), dy)};
+                          Tensor dx = home.claim();
+                          if (!dx) dx = zeros(from, options);
+                          kernels::index_add(around_dim(dx, dim),
+                                             around_dim(strided_contiguous(dy), dim), index.get());
+                          return {dx};
+                        });
 }
 
 Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
@@ -98,13 +100,11 @@ Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
   return differentiable(
       "gather", {x}, y,
       [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
-        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        if (grad_enabled()) return {scatter_add(dx, dim, index.get(), dy)};
         kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
                              around_dim(index.get(), dim));
-        if (!grad_enabled()) return {dx};
-        return {linear_gradient("gather_backward", dy, dx, [dim, index](const Tensor& g) {
-          return gather(g, dim, index.get());
-        })};
+        return {dx};
       });
 }
 

@@ -56,14 +56,11 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   const Tensor y = values.as_strided(shape, contiguous_strides(shape), 0);
   const auto backward = [from = x.shape(), kept, dim,
                          indices = save(indices)](const Tensor& dy) -> Gradients {
-    Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+    const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
     const Tensor g = strided_contiguous(reshape(dy, kept));
+    if (grad_enabled()) return {scatter_add(dx, dim, indices.get(), g)};
     kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
-    if (!grad_enabled()) return {dx};
-    return {linear_gradient("gather_backward", dy, dx,
-                            [dim, indices, shape = dy.shape()](const Tensor& d) {
-                              return reshape(gather(d, dim, indices.get()), shape);
-                            })};
+    return {dx};
   };
   return {differentiable(name, {x}, y, backward),
           indices.as_strided(shape, contiguous_strides(shape), 0)};
