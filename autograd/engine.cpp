@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "ringgrad/autograd/backward_pass.h"
+#include "ringgrad/autograd/gradient_home.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -67,6 +68,7 @@ class BackwardPass {
   explicit BackwardPass(BackwardRequest& request) : request_(request) {}
   void run(const Edge& root, Tensor grad);
   void add_final_callback(std::function<void()> callback);
+  void note_claim(const std::shared_ptr<AutogradMeta>& leaf);
   bool accumulates() const { return request_.capture.empty(); }
   Tensor take_waiting(const Edge& edge, const Tensor& like);
   Node* completed_by(const Edge& edge);
@@ -98,6 +100,7 @@ class BackwardPass {
   int64_t unfinished_ = 0;  // nodes that have not run yet
   std::exception_ptr error_;
   std::vector<std::function<void()>> final_callbacks_;
+  std::vector<std::shared_ptr<AutogradMeta>> claims_;
   uint64_t id_ = 0;
   std::unordered_map<const Node*, Node::Progress> leaves_;
 };
@@ -170,6 +173,7 @@ void BackwardPass::run(const Edge& root, Tensor grad) {
   for (auto& worker : workers) worker.join();
 
   detail::pass_error = error_;
+  for (const auto& leaf : claims_) give_back(*leaf);
   if (error_) std::rethrow_exception(error_);
   for (auto& callback : final_callbacks_) callback();
 }
@@ -287,6 +291,11 @@ void BackwardPass::add_final_callback(std::function<void()> callback) {
   final_callbacks_.push_back(std::move(callback));
 }
 
+void BackwardPass::note_claim(const std::shared_ptr<AutogradMeta>& leaf) {
+  std::lock_guard lock(mutex_);
+  claims_.push_back(leaf);
+}
+
 }  // namespace
 
 void queue_final_callback(std::function<void()> callback) {
@@ -302,6 +311,8 @@ Tensor take_waiting_gradient(size_t input, const Tensor& like) {
 }
 
 Node* completed_by(size_t input) { return current_pass->completed_by(current_node->next[input]); }
+
+void note_claim(const std::shared_ptr<AutogradMeta>& leaf) { current_pass->note_claim(leaf); }
 
 bool pass_accumulates() { return current_pass && current_pass->accumulates(); }
 

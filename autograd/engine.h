@@ -48,6 +48,9 @@ inline thread_local std::exception_ptr pass_error;
 // autograd::grad() does not.
 bool pass_accumulates();
 
+// Notes that an operation of this thread's pass has claimed the leaf's gradient (gradient_home.h).
+void note_claim(const std::shared_ptr<AutogradMeta>& leaf);
+
 // Takes the gradient that input number `input` of the running node has received from other nodes so
 // far. The node's closure adds it to its own gradient and returns the sum, which so costs no extra
 // pass over memory. Returns an undefined tensor, so that the engine adds, if there is none with the

@@ -2,14 +2,18 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/graph.h"
+#include "ringgrad/core/device/device_backend.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
 
 namespace ringgrad {
 namespace {
 
+// Two numbers that only grow, so their sum is the same only if both are.
+uint32_t writes_to(const Tensor& grad) { return grad.storage()->version() + captured_runs; }
+
 bool holds_zeros(const AutogradMeta& leaf) {
-  return leaf.zeros && leaf.grad && *leaf.zeros == leaf.grad.storage()->version();
+  return leaf.zeros && leaf.grad && *leaf.zeros == writes_to(leaf.grad);
 }
 
 // Counts a write without losing "known to be zeros" for the neighbours in the arena, which share
@@ -22,16 +26,19 @@ void write_among_zeros(AutogradMeta& leaf) {
 }  // namespace
 
 GradientHome::GradientHome(const Tensor& input) {
-  if (input && input.is_leaf() && input.requires_grad()) leaf_ = input.autograd_meta();
+  if (!input || !input.is_leaf() || !input.requires_grad()) return;
+  leaf_ = input.autograd_meta();
+  options_ = input.options();
 }
 
 Tensor GradientHome::claim() const {
   const auto leaf = leaf_.lock();
   if (!leaf || !leaf->requires_grad || leaf->claimed || !holds_zeros(*leaf) ||
-      !pass_accumulates() || !leaf->grad.is_contiguous() ||
+      !pass_accumulates() || !leaf->grad.is_contiguous() || leaf->grad.options() != options_ ||
       (leaf->grad_hooks && !leaf->grad_hooks->hooks.empty()))
     return {};
   write_among_zeros(*leaf);
+  note_claim(leaf);
   return leaf->claimed = leaf->grad;
 }
 
@@ -42,12 +49,14 @@ Tensor GradientHome::claim_or_empty(const Tensor& like) const {
 
 void zeros_known(const std::vector<Tensor>& leaves) {
   if (leaves.empty()) return;
-  const auto note = std::make_shared<uint32_t>(leaves[0].grad().storage()->version());
-  for (const Tensor& leaf : leaves) {
-    AutogradMeta& meta = autograd_meta(leaf);
-    meta.zeros = note;
-    meta.claimed = Tensor();
-  }
+  const auto note = std::make_shared<uint32_t>(writes_to(leaves[0].grad()));
+  for (const Tensor& leaf : leaves) autograd_meta(leaf).zeros = note;
+}
+
+void give_back(AutogradMeta& leaf) {
+  if (!std::exchange(leaf.claimed, Tensor()) || !holds_zeros(leaf)) return;
+  write_among_zeros(leaf);
+  kernels::fill(leaf.grad, 0);
 }
 
 bool begin_adding(const Tensor& leaf) {

@@ -122,9 +122,9 @@ struct AutogradMeta {
 
   std::shared_ptr<GradHooks> grad_hooks;  // shared with grad_fn, or with the accumulator
 
-  // See gradient_home.h. `zeros` is the version of grad's storage at which it held zeros; all
-  // parameters of an arena share it. `claimed` is grad, once an operation has taken it to write
-  // there.
+  // See gradient_home.h. `zeros` is the number of writes to grad's storage after which it held
+  // zeros; all parameters of an arena share it. `claimed` is grad, from when an operation of a
+  // pass has taken it to write there until it arrives.
   std::shared_ptr<uint32_t> zeros;
   Tensor claimed;
 

@@ -94,6 +94,7 @@ struct TensorOptions {
   DType dtype = DType::Float32;
   Device device = {};
   Layout layout = Layout::Strided;
+  bool operator==(const TensorOptions&) const = default;
 };
 
 class Tensor {

@@ -109,9 +109,10 @@ Tensor conv2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
           dx = to_layout(dx, x_layout);
         }
         if (x) {
+          const Tensor& images = x.get();
           dw = home.claim();
           if (!dw) dw = empty(w_shape, {w_dtype, dy.device()});
-          kernels::conv2d_backward_weight(dw, dy, x.get(), options);
+          kernels::conv2d_backward_weight(dw, dy, images, options);
         }
         return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
       });

@@ -35,11 +35,11 @@ namespace {
 
 // The gradients of y = x · wᵀ + b for dy [N, out]: dx, dw and db, each undefined if it is not
 // needed. dx needs w, and dw needs x. Each of the two is saved only if the other's gradient is
-// needed. dw is written to `to`, unless that is undefined.
-Gradients linear_backward(const Tensor& dy, const SavedTensor& x, const SavedTensor& w,
-                          bool wants_db, const Tensor& to) {
-  return {w ? matrix_product(dy, w.get()) : Tensor(),
-          x ? matrix_product(swapped_matrix(dy), x.get(), {}, to) : Tensor(),
+// needed. dw is written where it belongs, if that may be claimed.
+Gradients linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, bool wants_db,
+                          const GradientHome& home) {
+  return {w ? matrix_product(dy, w) : Tensor(),
+          x ? matrix_product(swapped_matrix(dy), x, {}, home.claim()) : Tensor(),
           wants_db ? sum_to(dy, {dy.size(1)}) : Tensor()};
 }
 
@@ -73,7 +73,7 @@ Tensor linear(const Tensor& input, const Tensor& w_, const Tensor& b) {
       [x = save_if(wants_grad(w), rows, 0), w = save_if(wants_grad(rows), w, 1),
        home = GradientHome(w), wants_db = wants_grad(bias)](const Tensor& dy) -> Gradients {
         if (grad_enabled()) return twice->linear(dy, x.get(), w.get());
-        return linear_backward(strided(dy), x, w, wants_db, home.claim());
+        return linear_backward(strided(dy), x.get(), w.get(), wants_db, home);
       });
 }
 

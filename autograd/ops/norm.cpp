@@ -151,21 +151,22 @@ Tensor batch_norm(const Tensor& x_, const Tensor& weight_, const Tensor& bias_,
         if (grad_enabled())
           return twice->batch_norm(dy_, x.get(), weight.get(), y.get(),
                                    training ? Tensor() : mean.get(), var.get(), eps);
-        const Tensor dy = to_layout(dy_, x.get().layout());
+        const Tensor& images = x.get();
+        const Tensor dy = to_layout(dy_, images.layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get());
         Tensor sum_dy_xhat = weight_home.claim_or_empty(mean.get());
         Tensor dx;
         Tensor dresidual;
-        if (wants_dx || wants_residual) dx = empty_like(x.get());
+        if (wants_dx || wants_residual) dx = empty_like(images);
         if (wants_residual) dresidual = empty_like(dx);
         if (training) {
-          kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, x.get(), y.get(),
+          kernels::batch_norm_backward(sum_dy, sum_dy_xhat, dx, dresidual, dy, images, y.get(),
                                        mean.get(), var.get(), weight.get(), eps);
         } else {  // mean and var are constants
-          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, x.get(), y.get(), mean.get(),
+          kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, images, y.get(), mean.get(),
                                               var.get(), eps);
           if (dx)
-            kernels::batch_norm_backward_apply(dx, dresidual, dy, x.get(), y.get(), mean.get(),
+            kernels::batch_norm_backward_apply(dx, dresidual, dy, images, y.get(), mean.get(),
                                                var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
                                                INFINITY);
         }

@@ -21,6 +21,7 @@ CapturedStep::CapturedStep(Device device, std::function<void()> step)
 
 void CapturedStep::operator()() {
   if (!graph_ && runs_++ < kRunsBefore) return step_();
+  ++captured_runs;
   if (!graph_) {
     // The graph needs as much memory of its own as the earlier runs have left in the cache.
     empty_cache(device_);

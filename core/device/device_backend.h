@@ -3,7 +3,9 @@
 // CUDA, so that core never names CUDA.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +25,10 @@ class DeviceGraph {
   // Queues one replay on a stream of the graph's device. Replays of one graph follow each other.
   virtual void launch(Stream stream) const = 0;
 };
+
+// How often a step was recorded or replayed (captured_step.h): tensors' versions do not count the
+// writes of replays.
+inline std::atomic<uint32_t> captured_runs = 0;
 
 // One replay of a graph. It is passed to each hook that takes part in the replay on the host.
 struct Replay {

@@ -159,7 +159,7 @@ ask which numbers of y one number of w has gone into, and add up.
 
 A gradient that nobody wants is undefined, `Tensor()`, and what only it would need was not saved: x is there where
 dw is wanted, w where dx is. matrix_product() and swapped_matrix() stand above; sum_to(dy, {dy.size(1)}) adds up its rows. dw is
-best written to `to`, its place in the bucket, which saves a copy; it may be undefined.)",
+best written to home.claim(), its place in the bucket, which saves a copy, and which may be undefined.)",
     .grade = backward_exercise::grade,
 };
 

@@ -8,6 +8,7 @@
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/kernel_profile.h"
 #include "ringgrad/nn/optim/optimizers.h"
+#include "ringgrad/nn/recompute.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -197,7 +198,78 @@ TEST_CASE("after a pass that failed, the next one does not see what it left", "[
     return grad;
   });
   CHECK_THROWS_AS((sum(fails) + sum(before)).backward(), Error);
+  CHECK(p.grad() == 0);
   fail = false;
+  SECTION("nobody has written since") {
+    p.loss().backward();
+    CHECK(p.grad() == 10);
+  }
+  SECTION("somebody has") {
+    fill_(p.w.grad(), 7);
+    p.loss().backward();
+    CHECK(p.grad() == 17);
+  }
+  SECTION("it keeps a graph of the gradients") {
+    autograd::backward(square(p.loss()), {.create_graph = true});
+    CHECK(p.grad() == 200);
+    CHECK(p.w.grad().requires_grad());
+  }
+}
+
+TEST_CASE("an operation may read the gradient of another parameter", "[quick]") {
+  const Tensor v = Tensor(ones({1, 2})).set_requires_grad();
+  const Tensor w = Tensor(ones({1, 2})).set_requires_grad();
+  const Tensor filter = Tensor(ones({1, 1, 1, 1})).set_requires_grad();
+  const Tensor gamma = Tensor(ones({1})).set_requires_grad();
+  optim::SGD optimizer(nn::NamedTensors{{"v", v}, {"w", w}, {"filter", filter}, {"gamma", gamma}},
+                       optim::SGDOptions{.lr = 0.1});
+  const auto seen = [&] { return v.grad(); };
+  const auto image = [&] { return reshape(seen(), {1, 1, 1, 2}); };
+  const auto pixels = [&] { return reshape(seen(), {2, 1}); };
+  const std::vector<std::pair<Tensor, std::function<Tensor()>>> cases = {
+      {w, [&] { return linear(seen(), w); }},
+      {w, [&] { return matmul(pixels(), w); }},
+      {filter, [&] { return conv2d(image(), filter); }},
+      {filter, [&] { return conv_transpose2d(image(), filter, {}, {.stride = 2}); }},
+      {gamma,
+       [&] {
+         return batch_norm(pixels(), gamma, {}, {}, {}) * tensor<float>({1, 2}, {2, 1});
+       }},
+  };
+  for (const auto& [leaf, operation] : cases) {
+    optimizer.zero_grad();
+    sum(v * tensor<float>({3, 4}, {1, 2})).backward();  // the others are still known to be zeros
+    sum(operation()).backward();
+    const std::vector<float> written = to_vector<float>(leaf.grad());
+    sum(operation()).backward();
+    for (size_t i = 0; i < written.size(); ++i) {
+      CHECK(written[i] != 0);
+      CHECK(leaf.grad().data<float>()[i] == 2 * written[i]);
+    }
+  }
+}
+
+TEST_CASE("a parameter may be converted between forward and backward", "[quick]") {
+  Parameters p;
+  const Tensor loss = p.loss();
+  p.w.set_grad({});
+  p.w.set_data(to(p.w, DType::Float64).detach());
+  optim::SGD optimizer(nn::NamedTensors{{"w", p.w}}, {.lr = 0.1});
+  optimizer.zero_grad();
+  loss.backward();
+  CHECK(p.w.grad().dtype() == DType::Float64);
+  CHECK(p.w.grad().item<double>() == 10);
+}
+
+TEST_CASE("a gradient that does not arrive is zeros again", "[quick]") {
+  Parameters p;
+  p.optimizer.zero_grad();
+  p.x.set_requires_grad();
+  p.w.set_requires_grad(false);
+  const Tensor loss = nn::checkpoint([&](const Tensor& x) { return sum(conv2d(x, p.w)); }, p.x);
+  p.w.set_requires_grad();  // after the first run, and before the second
+  loss.backward();
+  CHECK(p.grad() == 0);
   p.loss().backward();
   CHECK(p.grad() == 10);
 }

@@ -180,6 +180,25 @@ TEST_CASE("captured steps train as the steps themselves do, bit for bit", "[quic
   }
 }
 
+TEST_CASE("a captured pass adds to gradients, whatever was known when it was recorded",
+          "[quick][cuda]") {
+  const Tensor x = to(tensor<float>({1, 2, 3, 4}, {2, 2}), kGpu);
+  const Tensor w = to(ones({1, 2}), kGpu).detach().set_requires_grad();
+  optim::SGD optimizer(nn::NamedTensors{{"w", w}}, optim::SGDOptions{.lr = 0.1});
+  const auto pass = [&] { sum(linear(x, w)).backward(); };
+  CapturedStep captured(kGpu, pass);
+  for (int step = 0; step < 3; ++step) {  // the first two passes are queued, the others replayed
+    optimizer.zero_grad();
+    captured();
+    captured();
+    CHECK(to_vector<float>(w.grad()) == std::vector<float>{8, 12});
+  }
+  optimizer.zero_grad();
+  captured();
+  pass();
+  CHECK(to_vector<float>(w.grad()) == std::vector<float>{8, 12});
+}
+
 TEST_CASE("a step that asks the device in the middle is refused when it is recorded",
           "[quick][cuda]") {
   const auto with = [](const std::function<void(const Tensor& loss)>& in_step) {

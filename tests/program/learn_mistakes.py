@@ -198,23 +198,23 @@ MISTAKES = {
             "dw is transposed",
             [
                 (
-                    "matrix_product(swapped_matrix(dy), x.get(), {}, to)",
-                    "matrix_product(swapped_matrix(x.get()), dy)",
+                    "matrix_product(swapped_matrix(dy), x, {}, home.claim())",
+                    "matrix_product(swapped_matrix(x), dy)",
                 )
             ],
             "dw|shape",
         ),
         (
             "w is transposed in dx",
-            [("w ? matrix_product(dy, w.get())", "w ? matrix_product(dy, swapped_matrix(w.get()))")],
+            [("w ? matrix_product(dy, w)", "w ? matrix_product(dy, swapped_matrix(w))")],
             "dx|sizes|matmul|threw",
         ),
         (
             "what has not been saved is used",
             [
                 (
-                    "x ? matrix_product(swapped_matrix(dy), x.get(), {}, to) : Tensor()",
-                    "matrix_product(swapped_matrix(dy), x.get(), {}, to)",
+                    "x ? matrix_product(swapped_matrix(dy), x, {}, home.claim()) : Tensor()",
+                    "matrix_product(swapped_matrix(dy), x, {}, home.claim())",
                 )
             ],
             "signal|only .* requires a gradient",

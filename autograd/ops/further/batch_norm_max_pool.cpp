@@ -48,6 +48,7 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
                                       weight.get(), {}, std::isinf(count) ? mean.get() : Tensor(),
                                       var.get(), eps);
         }
+        const Tensor& images = x.get();
         const Tensor dy = to_layout(dy_, winners.get().layout());
         Tensor sum_dy = bias_home.claim_or_empty(mean.get());
         Tensor sum_dy_xhat = weight_home.claim_or_empty(mean.get());
@@ -55,8 +56,8 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
         kernels::batch_norm_backward_reduce(sum_dy, sum_dy_xhat, dy, winners.get(), y.get(),
                                             mean.get(), var.get(), eps);
         if (wants_dx) {
-          dx = empty_like(x.get());
-          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), x.get(), y.get(), mean.get(),
+          dx = empty_like(images);
+          kernels::batch_norm_max_pool_backward(dx, dy, index.get(), images, y.get(), mean.get(),
                                                 var.get(), weight.get(), sum_dy, sum_dy_xhat, eps,
                                                 count, window);
         }

@@ -68,6 +68,7 @@ class ConvBatchNormBackward {
     // Another gradient has been added since, or the pass that left them has thrown.
     if (sums.g && !sums.g.is_same(dys[0])) sums = {};
     if (grad_enabled()) return with_history(dys[0]);
+    const Tensor& x = x_.get();
     const Tensor& y = y_.get();
     const Tensor g = to_layout(dys[0], y.layout());
     const auto [sum_dy, sum_dy_xhat] = sums.g ? std::pair(sums.dy, sums.dy_xhat) : homes();
@@ -84,14 +85,14 @@ class ConvBatchNormBackward {
                                    mean_.get(), var_.get(), weight_.get(), eps_);
     }
     Gradients all(kInputs);
-    if (wants_[kX]) all[kX] = input_gradient(dy);
+    if (wants_[kX]) all[kX] = input_gradient(x, dy);
     if (wants_[kWeight]) all[kWeight] = sum_dy_xhat;
     if (wants_[kBias]) all[kBias] = sum_dy;
     all[kResidual] = dresidual;
     if (wants_[kW]) {
       all[kW] = w_home_.claim();
       if (!all[kW]) all[kW] = empty(w_shape_, {w_dtype_, dy.device()});
-      kernels::conv2d_backward_weight(all[kW], dy, x_.get(), conv_);
+      kernels::conv2d_backward_weight(all[kW], dy, x, conv_);
     }
     return all;
   }
@@ -147,9 +148,8 @@ class ConvBatchNormBackward {
         [&](Stream stream) { return run(stream, Provider::Vendor); });
   }
 
-  Tensor input_gradient(const Tensor& dy) const {
-    const Tensor& x = x_.get();
-    (void)w_.get();  // throws if it was modified since
+  Tensor input_gradient(const Tensor& x, const Tensor& dy) const {
+    w_.get();  // throws if it was modified since
     Tensor dx = empty(x.shape(), dy.options());
     const Tensor waiting = take_waiting_gradient(kX, dx);
     if (ConvBatchNormBackward* const before = node_before(dx, dy, waiting)) {

@@ -115,9 +115,10 @@ Tensor conv_transpose2d(const Tensor& input, const Tensor& w_, const Tensor& b_,
           kernels::conv2d(dx, dy, w.get(), {}, conv);
         }
         if (x) {
+          const Tensor& images = x.get();
           dw = home.claim();
           if (!dw) dw = empty(w_shape, {w_dtype, dy.device()});
-          kernels::conv2d_backward_weight(dw, x.get(), dy, conv);
+          kernels::conv2d_backward_weight(dw, images, dy, conv);
         }
         return {dx, dw, b ? channel_sums(dy, b_dtype) : Tensor()};
       });

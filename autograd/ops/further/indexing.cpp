@@ -100,7 +100,7 @@ Tensor gather(const Tensor& x_, Int dim, const Tensor& index_) {
   return differentiable(
       "gather", {x}, y,
       [from = x.shape(), dim, index = save(index)](const Tensor& dy) -> Gradients {
-        const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+        Tensor dx = zeros(from, {dy.dtype(), dy.device()});
         if (grad_enabled()) return {scatter_add(dx, dim, index.get(), dy)};
         kernels::scatter_add(around_dim(dx, dim), around_dim(strided_contiguous(dy), dim),
                              around_dim(index.get(), dim));

@@ -78,14 +78,16 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
       [a = save_if(wants_grad(b), a, 0), b = save_if(wants_grad(a), b, 1), a_home = GradientHome(a),
        b_home = GradientHome(b), repeated = a.dim() < b.dim()](const Tensor& dy_) -> Gradients {
         const Tensor dy = strided(dy_);
-        if (grad_enabled()) return gradients(dy, a.get(), b.get(), repeated);
+        const Tensor& left = a.get();
+        const Tensor& right = b.get();
+        if (grad_enabled()) return gradients(dy, left, right, repeated);
         Tensor da;
         Tensor db;
-        if (b) {
+        if (right) {
           const auto rows = [&](const Tensor& x) { return repeated ? side_by_side(x) : x; };
-          da = matrix_product(rows(dy), swapped_matrix(rows(b.get())), {}, a_home.claim());
+          da = matrix_product(rows(dy), swapped_matrix(rows(right)), {}, a_home.claim());
         }
-        if (a) db = matrix_product(swapped_matrix(a.get()), dy, {}, b_home.claim());
+        if (left) db = matrix_product(swapped_matrix(left), dy, {}, b_home.claim());
         return {da, db};
       });
 }

@@ -56,7 +56,7 @@ ValuesAndIndices extreme(const char* name, const Extreme& kernel, const Tensor& 
   const Tensor y = values.as_strided(shape, contiguous_strides(shape), 0);
   const auto backward = [from = x.shape(), kept, dim,
                          indices = save(indices)](const Tensor& dy) -> Gradients {
-    const Tensor dx = zeros(from, {dy.dtype(), dy.device()});
+    Tensor dx = zeros(from, {dy.dtype(), dy.device()});
     const Tensor g = strided_contiguous(reshape(dy, kept));
     if (grad_enabled()) return {scatter_add(dx, dim, indices.get(), g)};
     kernels::scatter_add(around_dim(dx, dim), around_dim(g, dim), around_dim(indices.get(), dim));
