@@ -67,7 +67,9 @@ class Part {
       inputs_.push_back(save(input, kSavedConstant));
       wants_grad_.push_back(wants_grad(input));
     }
-    const Tensor& state = default_generator(inputs[0].device()).state();
+    const auto first = std::ranges::find_if(inputs, &Tensor::defined);
+    const Device device = first == inputs.end() ? Device() : first->device();
+    const Tensor& state = default_generator(device).state();
     random_state_ = copy_of(state, {state.dtype(), state.device()});
   }
 

@@ -46,8 +46,9 @@ class RecomputeScope {
 // again during backward on the engine's thread; the objects that it refers to must live until then.
 // Both calls must do the same and write to nothing but running statistics. Random numbers may be
 // drawn from the generator of the first input's device. backward throws Error if the second run
-// records other operations than the first, or if an input or a leaf, such as a parameter, was
-// modified in between. Without grad mode it just calls f. It follows torch.utils.checkpoint.
+// records other operations than the first, or if an input or a leaf that requires a gradient was
+// modified in between. It cannot see that a frozen parameter was, or that eval() was called.
+// Without grad mode it just calls f. It follows torch.utils.checkpoint.
 template <class F, class... Inputs>
 auto checkpoint(F f, const Tensor& first, const Inputs&... others) {
   const detail::RecomputeScope scope({first, others...},

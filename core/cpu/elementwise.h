@@ -23,23 +23,23 @@ template <class T>
 using Piece = std::conditional_t<kIs16Bit<T>, float, T>;
 
 // Returns a pointer to the n elements from `first` on as neighbours: in x, or in `piece`, into
-// which they are copied. If all pieces have the same elements, this is called for the first piece
-// alone: with one number, or, if the stride is negative, with a row of that many.
+// which they are copied. If the stride is 0, `row` elements are repeated, and this is called for
+// the first piece alone.
 template <class T>
-[[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t first, int64_t n,
-                                             Piece<T>* piece) {
+[[gnu::noinline]] const Piece<T>* neighbours(const T* x, int64_t stride, int64_t row, int64_t first,
+                                             int64_t n, Piece<T>* piece) {
   if (stride == 1) {
     if constexpr (kIs16Bit<T>)
       conv::convert(piece, x + first, n);
     else
       return x + first;
-  } else if (stride > 0) {
+  } else if (stride != 0) {
     for (int64_t i = 0; i < n; ++i) piece[i] = x[(first + i) * stride];
-  } else if (stride == 0) {
+  } else if (row == 1) {
     std::fill_n(piece, n, Piece<T>(*x));
   } else {
-    for (int64_t i = 0; i < n; i -= stride)
-      for (int64_t j = 0; j < std::min(-stride, n - i); ++j) piece[i + j] = x[j];
+    for (int64_t i = 0; i < n; i += row)
+      for (int64_t j = 0; j < std::min(row, n - i); ++j) piece[i + j] = x[j];
   }
   return piece;
 }
@@ -81,8 +81,8 @@ void map_run(FormulaLoop<Piece<Out>, Piece<T>> loop, const void* f, int64_t n, i
   for (int64_t first = 0; first < n; first += most) {
     const int64_t count = std::min(most, n - first);
     for (int i = 0; i < kInputs; ++i)
-      if (first == 0 || x[i].second > 0)
-        from[i] = neighbours(x[i].first, x[i].second, first, count, pieces[i]);
+      if (first == 0 || x[i].second != 0)
+        from[i] = neighbours(x[i].first, x[i].second, row, first, count, pieces[i]);
     Piece<Out>* to = results;
     if constexpr (!kIs16Bit<Out>)
       if (y_stride == 1) to = y + first;
@@ -115,7 +115,7 @@ void map_units(Stream stream, LoopPlan plan, Out* y, const T* const* x,
   }
   const auto stride = [&plan, row](int operand) {
     const int64_t next = plan.inner_stride(operand);
-    return row == 1 ? next : next == 0 ? -row : 1;
+    return row == 1 || next == 0 ? next : 1;
   };
   parallel_for(stream, plan.numel, kElementwiseGrain / row, [&](int64_t begin, int64_t end) {
     plan.for_each_run<kInputs + 1>(begin, end, [&](const auto& offsets, int64_t run) {

@@ -1,5 +1,7 @@
 #include "ringgrad/distributed/ddp/buffer_numbers.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <span>
 
 #include "ringgrad/autograd/engine.h"
@@ -49,9 +51,17 @@ Tensor numbers_of(const Tensor& buffer) {
 }
 
 void take_numbers(const Tensor& buffer, const Tensor& numbers) {
+  const Tensor own = numbers_of(buffer);
+  const Tensor given = copy_of(numbers, own.options());
+  const auto bytes_of = [](const Tensor& x) {
+    return std::span(static_cast<const std::byte*>(x.raw_data()),
+                     static_cast<size_t>(x.numel()) * itemsize(x.dtype()));
+  };
+  // A graph that is kept may have saved the buffer, and a write is a modification.
+  if (own.device().is_cpu() && std::ranges::equal(bytes_of(own), bytes_of(given))) return;
   const Tensor whole =
       buffer.is_contiguous() ? buffer : empty(buffer.shape(), {buffer.dtype(), buffer.device()});
-  copy_(numbers_of(whole), numbers);
+  copy_(numbers_of(whole), given);
   if (!whole.is_same(buffer)) copy_(buffer, whole);
 }
 

@@ -51,8 +51,9 @@ struct StepNumbers {
   double skips;     // ranks that ask to skip the step
   double computed;  // ranks that had a backward pass
   double failures;  // ranks whose backward has thrown
-  // Counts, since the beginning, the forwards that no backward has used although one has used a
-  // later forward. The count is the same on all ranks, unless a rank has left out a backward.
+  // Counts the forwards that no backward has used although one has used a later forward, since the
+  // last step in which a rank had no data or failed. The count is the same on all ranks, unless a
+  // rank has left out a backward.
   Alike unused;
   Alike frozen;  // which parameters are; see module_watch.h
   Alike modes;   // the modes of the module's parts, on ranks that have computed
@@ -95,8 +96,12 @@ class Contribution {
   bool is_nothing() const { return weight() == 0 && (skip_ || !received_); }
   bool must_be_finite() const { return passes_ > 0 ? !is_nothing() : !skip_ && given_ != 0.0; }
 
-  // This rank has no data for the rest of the step, whatever it was about to do.
-  void give_up() { open_.clear(); }
+  // This rank has no data for the rest of the step, whatever it was about to do; or all ranks count
+  // their unused forwards anew.
+  void give_up() {
+    open_.clear();
+    unused_ = 0;
+  }
   // The step is a replay of one to which this rank brought `recorded`. Throws Error if the weight
   // given since then is another one.
   void replay(const StepNumbers& recorded);

@@ -138,9 +138,10 @@ void Reducer::begin_averaging() {
   recorded_.reset();
   if (device_backend(arenas_[0].grads.device().type).capturing()) join_replays();
   if (slices_ && !slices_->zeroed())
-    fail_all_ranks(str("on rank ", group_.rank(), ", step ", step_ + 1,
-                       " begins with the averages of the step before it, of which with zero = ",
-                       options_.zero, " no rank has all; call the optimizer's zero_grad() before"));
+    fail_all_ranks(
+        str("on rank ", group_.rank(), ", step ", step_ + 1,
+            " begins with the averages of the step before it, of which with zero = ", options_.zero,
+            " no rank has all; call the optimizer's zero_grad() before; it is a ShardedOptimizer"));
   released_ = 0;
   begin_step();
   begun_ = Clock::now();
@@ -371,6 +372,8 @@ void Reducer::finalize_backward() {
   own.failures = failure_.empty() ? 0 : 1;
   const StepNumbers sum = exchange_.run(own, options_at_end());
   if (sum.failures == 0) check_alike(sum);
+  // Such a rank has other unused forwards than the others.
+  if (sum.failures > 0 || sum.present < group_.size()) contribution_.give_up();
   any_flag_ = sum.flags > 0;
   any_data_ = sum.present > 0;
   skipped_ = any_data_ && (sum.skips > 0 || sum.weight == 0);
@@ -425,7 +428,7 @@ void Reducer::check_alike(const StepNumbers& sum) {
 // gradients with those of others' next batches. Its step number is the same, but it has a forward
 // that no backward has used.
 void Reducer::check_no_backward_left_out(const StepNumbers& sum) {
-  if (sum.unused.on(group_.size())) return;
+  if (sum.unused.on(group_.size()) || sum.present < group_.size()) return;
   const auto unused = all_gather_values<int64_t>(group_, {contribution_.unused_forwards()});
   const auto [least, most] = std::minmax_element(unused.begin(), unused.end());
   disagree(

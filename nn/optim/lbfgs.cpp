@@ -36,21 +36,35 @@ LBFGS::LBFGS(const ParameterList& parameters, LBFGSOptions options) : options_(o
         "LBFGS: lr ", options.lr, ", max_iter ", options.max_iter, ", max_eval ", options.max_eval,
         ", history_size ", options.history_size, ", expected at least 0, 1, 0 and 1");
   if (options_.max_eval == 0) options_.max_eval = options.max_iter * 5 / 4;
-  for (const auto& [name, tensor] : parameters.named) {
+  for (const auto& [name, tensor] : parameters.named)
     CHECK(tensor.defined() && tensor.is_leaf(), "LBFGS: parameter '", name,
           "' is undefined or was computed from others, expected a leaf");
-    if (!tensor.requires_grad()) continue;
+  frozen_ = parameters.named;
+  take_in_unfrozen();
+  CHECK(!parameters_.empty(), "LBFGS: there are no parameters that require a gradient");
+}
+
+// The measured curvature is forgotten, because it says nothing of the parameters that join.
+void LBFGS::take_in_unfrozen() {
+  const auto taken = std::erase_if(frozen_, [this](const auto& named) {
+    const auto& [name, tensor] = named;
+    if (!tensor.requires_grad()) return false;
     parameters_.push_back(tensor);
     const Tensor& first = parameters_[0];
     CHECK(tensor.dtype() == first.dtype() && tensor.device() == first.device(),
           "LBFGS: parameter '", name, "' is ", tensor.dtype(), " on ", tensor.device(),
           ", the first one ", first.dtype(), " on ", first.device(),
           ", expected one dtype and device");
-  }
-  CHECK(!parameters_.empty(), "LBFGS: there are no parameters that require a gradient");
+    return true;
+  });
+  if (taken == 0) return;
+  previous_gradient_ = {};
+  history_.clear();
+  scale_ = 1;
 }
 
 void LBFGS::zero_grad() {
+  take_in_unfrozen();
   for (const Tensor& parameter : parameters_) autograd::zero_grad(parameter);
 }
 
@@ -168,6 +182,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double t)>& at, const
 }
 
 double LBFGS::step(const std::function<Tensor()>& closure) {
+  take_in_unfrozen();
   const double first_loss = closure().item<double>();
   int evaluations = 1;
   Point here{0, first_loss, gradient(), 0};

@@ -59,6 +59,7 @@ class LBFGS {
     Tensor s;    // difference of the parameters; y: of the gradient
     double rho;  // 1 / (y · s)
   };
+  void take_in_unfrozen();
   Tensor gradient() const;  // [n], for all parameters
   // Sets the parameters to `from` + t direction.
   void move(const Tensor& from, double t);
@@ -68,6 +69,7 @@ class LBFGS {
                      int most) const;
 
   std::vector<Tensor> parameters_;
+  nn::NamedTensors frozen_;
   LBFGSOptions options_;
   Tensor direction_;
   Tensor previous_gradient_;

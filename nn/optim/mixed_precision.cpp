@@ -60,7 +60,9 @@ Tensor GradScaler::scale(const Tensor& loss) const {
 
 void GradScaler::unscale(Optimizer& optimizer) {
   NoGradGuard no_grad;
-  if (met_.contains(&optimizer)) return;
+  CHECK(!met_.contains(&optimizer),
+        "GradScaler: unscale() twice without update() in between: gradients that have been added "
+        "since would stay scaled, and the others would be divided twice");
   const Tensor zero = full({}, 0, {.dtype = DType::Int64, .device = scale_.device()});
   // Positions are counted from the end, so that all of them are below zero.
   const Tensor first_not_finite = zeros_like(zero);
@@ -83,7 +85,7 @@ void GradScaler::unscale(Optimizer& optimizer) {
 
 void GradScaler::step(Optimizer& optimizer) {
   NoGradGuard no_grad;
-  unscale(optimizer);
+  if (!met_.contains(&optimizer)) unscale(optimizer);
   Met& met = met_.at(&optimizer);
   CHECK(!std::exchange(met.stepped, true),
         "GradScaler: step() twice without update() in between: "
@@ -134,6 +136,7 @@ void MasterWeights::take_gradients() {
   for (size_t i = 0; i < model_.size(); ++i) {
     const Tensor grad = model_[i].second.grad();
     const Tensor& master = masters_[i].second;
+    master.set_requires_grad(model_[i].second.requires_grad());  // a frozen one stays as it is
     if (!master.grad()) master.set_grad(zeros_like(master));
     if (grad)
       copy_(master.grad(), grad);
@@ -144,7 +147,8 @@ void MasterWeights::take_gradients() {
 
 void MasterWeights::publish() {
   NoGradGuard no_grad;
-  for (size_t i = 0; i < model_.size(); ++i) copy_(model_[i].second, masters_[i].second);
+  for (size_t i = 0; i < model_.size(); ++i)
+    if (masters_[i].second.requires_grad()) copy_(model_[i].second, masters_[i].second);
 }
 
 MasterShare::MasterShare(std::shared_ptr<const StepShare> share, nn::NamedTensors parameters)

@@ -35,7 +35,8 @@ class GradScaler {
   // float64), because 16 bits may not hold it.
   Tensor scale(const Tensor& loss) const;
   // Divides the optimizer's gradients by the scale. step() calls it unless it was called since the
-  // last update(). Call it yourself to clip the gradients in between.
+  // last update(). Call it yourself to clip the gradients in between. Throws Error on a second call
+  // between two updates.
   void unscale(Optimizer& optimizer);
   // Runs the optimizer's step, or does nothing if one of its gradients is not finite. Throws Error
   // on a second call between two updates.

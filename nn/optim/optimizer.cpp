@@ -7,6 +7,7 @@
 #include "ringgrad/autograd/classifier_ops.h"
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/factory.h"
 #include "ringgrad/core/kernels/classifier_kernels.h"
@@ -37,8 +38,8 @@ Optimizer::Optimizer(const char* name, std::vector<GroupSpec> specs) : name_(nam
       ++position;
       CHECK(parameter.defined() && parameter.is_leaf(), name, ": parameter '", own_name,
             "' is undefined or was computed from others, expected a leaf");
-      CHECK(seen.insert(parameter.autograd_meta().get()).second && names.insert(own_name).second,
-            name, ": parameter '", own_name, "' comes twice");
+      CHECK(seen.insert(&autograd_meta(parameter)).second && names.insert(own_name).second, name,
+            ": parameter '", own_name, "' comes twice");
       CHECK_AS(DeviceError, all.empty() || all[0].device() == parameter.device(), name,
                ": parameter '", own_name, "' is on ", parameter.device(), ", the first one on ",
                all[0].device(), ", expected one device");
@@ -233,9 +234,9 @@ void Optimizer::keep(const Group& group, const nn::NamedTensors& state) const {
 
 nn::NamedTensors Optimizer::state_dict() {
   take_in_unfrozen();
+  for (Group& group : groups_) current_ranges(group);  // which moves the state to where it belongs
   nn::NamedTensors state{{"step", step_}};
   for (int g = 0; g < num_groups(); ++g) {
-    current_ranges(groups_[g]);
     state.emplace_back(str("lr.", g), groups_[g].lr_tensor);
     for (auto& entry : state_of(groups_[g])) state.push_back(std::move(entry));
   }

@@ -69,6 +69,17 @@ TEST_CASE("an operation of one's own is differentiated twice if it says what it 
   CHECK(difference(slope(slope(y, z), z), {6, 48}, {DType::Float64, 8}) == "");
 }
 
+TEST_CASE("max pooling of channel blocks has a graph of its gradients", "[autograd][quick]") {
+  manual_seed(5);
+  const Tensor x = randn({2, 17, 6, 6}).set_requires_grad();
+  const auto gradient_of = [&](Layout layout) {
+    const Tensor y = max_pool2d(square(to_layout(x, layout)), {.kernel = 2});
+    const Tensor g = autograd::grad({sum(y)}, {x}, {.create_graph = true})[0];
+    return to_vector<float>(autograd::grad({sum(square(g))}, {x})[0]);
+  };
+  CHECK(gradient_of(Layout::ChannelBlocked) == gradient_of(Layout::Strided));
+}
+
 TEST_CASE("what cannot be differentiated twice is refused by name", "[autograd][quick]") {
   const Tensor x = leaf({2, -1, 0.5});
   const auto refuses = [&](const char* text, auto backward) {

@@ -54,6 +54,31 @@ TEST_CASE("buffers that the graph has saved stay as they are until backward is o
   });
 }
 
+TEST_CASE("a graph that is kept may have saved buffers that do not change",
+          "[ddp][quick][threads]") {
+  struct Masked : nn::Module {
+    nn::Linear fc{6, 3};
+    Tensor mask;
+    Tensor scale;
+    Masked() {
+      register_module("fc", fc);
+      mask = register_buffer("mask", tensor<int64_t>({1, 0, 1}));
+      scale = register_buffer("scale", tensor<float>({0.1f, 1, 3}));
+    }
+    Tensor forward(const Tensor& x) override { return fc(x) * scale * to(mask, DType::Float32); }
+  };
+  run_ddp_ranks(3, [](ProcessGroup& group) {
+    const auto net = make_net<Masked>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 5);
+    const Tensor y = ddp(x);
+    const Tensor first = cross_entropy(y, target);
+    const Tensor second = sum(square(y));
+    first.backward({}, true);
+    second.backward();
+  });
+}
+
 TEST_CASE("a rank without samples leaves no mark in the buffers, whatever its own hold",
           "[ddp][quick][threads]") {
   struct Tracked : nn::Module {

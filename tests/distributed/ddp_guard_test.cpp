@@ -402,6 +402,33 @@ TEST_CASE("ranks whose backwards throw at different places go on together",
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE("a backward that throws between two forwards leaves nothing out later",
+          "[ddp][quick][threads]") {
+  const auto errors = errors_of(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float32);
+    DistributedDataParallel ddp(*net, group);
+    backward(ddp, group);
+    const auto [x, target] = samples({6}, 3, DType::Float32, 0, 8);
+    const Tensor first = ddp(x);
+    const Tensor second = mul(ddp(x), 1.0);
+    if (group.rank() == 1)  // the first forward is not reached here
+      second.register_hook([](const Tensor&) -> Tensor { throw Boom(); });
+    std::string error;
+    try {
+      (cross_entropy(first, target) + cross_entropy(second, target)).backward();
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    must(error.find("boom") != error.npos, "error: " + error);
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      backward(ddp, group);
+    }
+    ddp.check_identical();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("a communication hook that throws on all ranks ends no group", "[ddp][quick][threads]") {
   const auto errors = errors_of(2, [](ProcessGroup& group) {
     const auto net = make_net<Mlp>(3, DType::Float32);

@@ -87,6 +87,25 @@ TEST_CASE("a rank without data beside two forwards a step", "[ddp][quick][thread
   });
 }
 
+TEST_CASE("a rank without data beside forwards that no backward uses", "[ddp][quick][threads]") {
+  run_ddp_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net<Mlp>(3, DType::Float64);
+    DistributedDataParallel ddp(*net, group);
+    const auto step = [&](int number) {  // as a generator in the discriminator's step
+      (void)loss_of(ddp, 8 * number, 8 * number + 4);
+      ddp.zero_grad();
+      loss_of(ddp, 8 * number + 4, 8 * number + 8).backward();
+    };
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      const int steps = group.rank() == 0 ? 3 : 1;
+      for (int number = 0; number < steps; ++number) step(number);
+      int shadowed = 0;
+      while (ddp.shadow_step()) ++shadowed;
+      must(steps + shadowed == 3, "as many steps on both ranks");
+    }
+  });
+}
+
 TEST_CASE("data that runs out among the passes of a step counts as far as it went",
           "[ddp][quick][threads]") {
   run_ddp_ranks(2, [](ProcessGroup& group) {

@@ -126,6 +126,28 @@ TEST_CASE("the loss of a class survives a large number that all logits have in c
     }
 }
 
+TEST_CASE("a view may go backwards through memory", "[quick][cuda]") {
+  for (const Device device : devices())
+    for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int64}) {
+      const Tensor x = to(to(arange(1000), dtype), device);
+      for (const auto& [stride, n] : {std::pair<int64_t, int64_t>{-1, 1000}, {-3, 300}}) {
+        const Tensor back = x.as_strided({n}, {stride}, 999);
+        const Tensor pairs = x.as_strided({n / 2, 2}, {2 * stride, stride}, 999);
+        const std::vector<double> all = to_vector<double>(to(x, DType::Float64));
+        std::vector<double> want;
+        for (int64_t i = 0; i < n; ++i) want.push_back(all[999 + i * stride]);
+        const auto same = [&](const Tensor& y) {
+          return to_vector<double>(to(reshape(y, {n}), DType::Float64)) == want;
+        };
+        CHECK(same(mul(back, 1)));
+        CHECK(same(mul(pairs, 1)));
+        const Tensor target = zeros_like(x);
+        copy_(target.as_strided({n}, {stride}, 999), back);
+        CHECK(same(target.as_strided({n}, {stride}, 999)));
+      }
+    }
+}
+
 TEST_CASE("sums of integers wrap", "[quick][cuda]") {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (const Device device : devices()) {

@@ -165,6 +165,12 @@ TEST_CASE("the variance of 16-bit numbers is summed in float32", "[kinks][quick]
   CHECK(wide.item<float>() == 10104);  // 1e6 / 99, rounded; the sum is beyond float16
 }
 
+TEST_CASE("more equal extremes than float16 can count share a gradient", "[kinks][quick]") {
+  const Tensor x = to(ones({70000}), DType::Float16).detach().set_requires_grad();
+  mul(norm(x, INFINITY), 70000.0 / 16).backward();
+  CHECK(to_vector<double>(x.grad()) == std::vector<double>(70000, 1.0 / 16));
+}
+
 TEST_CASE("a number times 0 keeps its sign", "[kinks][quick]") {
   const Tensor zero = tensor<float>({0, -0.0f});
   CHECK(std::signbit(neg(zero).data<float>()[0]));

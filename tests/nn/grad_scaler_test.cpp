@@ -104,6 +104,17 @@ TEST_CASE("gradients can be clipped between unscale and step", "[grad_scaler][qu
   REQUIRE(to_vector<float>(w) == std::vector<float>{0, -3, 2});
 }
 
+TEST_CASE("gradients that come after unscale() are not left scaled", "[grad_scaler][quick]") {
+  const Tensor w = weight({});
+  optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 1});
+  optim::GradScaler scaler({}, {.initial_scale = 8});
+  scaler.scale(loss_of(w, 4)).backward();
+  scaler.unscale(optimizer);
+  scaler.scale(loss_of(w, 4)).backward();
+  require_error<Error>("GradScaler: unscale() twice without update() in between",
+                       [&] { scaler.unscale(optimizer); });
+}
+
 TEST_CASE("float16 gradients are divided by a scale whose inverse float16 does not have",
           "[grad_scaler][quick]") {
   for (const Device device : devices()) {

@@ -133,6 +133,26 @@ TEST_CASE("L-BFGS leaves alone what is frozen or has no gradient", "[quick]") {
   CHECK(to_vector<float>(frozen)[0] == 6);
 }
 
+TEST_CASE("L-BFGS takes in what is unfrozen", "[quick]") {
+  const Tensor x = tensor<double>({3}).set_requires_grad();
+  const Tensor later = tensor<double>({5});
+  optim::LBFGS optimizer(std::vector<Tensor>{x, later});
+  const auto step = [&] {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const Tensor loss = sum(square(x - 1)) + sum(square(later + 2));
+      loss.backward();
+      return loss;
+    });
+  };
+  step();
+  CHECK(to_vector<double>(later)[0] == 5);
+  later.set_requires_grad();
+  for (int i = 0; i < 3; ++i) step();
+  CHECK(difference(x, {1}, {DType::Float32}) == "");
+  CHECK(difference(later, {-2}, {DType::Float32}) == "");
+}
+
 TEST_CASE("L-BFGS refuses what it cannot optimise", "[quick]") {
   const Tensor x = zeros({2}).set_requires_grad();
   const auto refused = [](const std::string& text, const std::vector<Tensor>& parameters,

@@ -49,4 +49,30 @@ TEST_CASE("a parameter without a gradient keeps its value", "[master_weights][qu
   REQUIRE(to_vector<double>(unused) == std::vector<double>{3, 3});
 }
 
+TEST_CASE("a parameter that is frozen later keeps its value", "[master_weights][quick]") {
+  const Tensor w = full({2}, 1, {.dtype = DType::BFloat16});
+  const Tensor frozen = full({2}, 3, {.dtype = DType::BFloat16});
+  w.set_requires_grad();
+  frozen.set_requires_grad();
+  optim::MasterWeights masters({{"w", w}, {"frozen", frozen}});
+  optim::SGD optimizer(masters.parameters(), {.lr = 0.5, .momentum = 0.9, .weight_decay = 0.5});
+  const auto step = [&] {
+    masters.zero_grad();
+    sum(w + frozen).backward();
+    masters.take_gradients();
+    optimizer.step();
+    masters.publish();
+  };
+  step();
+  frozen.set_requires_grad(false);
+  const std::vector<double> before = to_vector<double>(frozen);
+  const std::vector<double> moving = to_vector<double>(w);
+  step();
+  REQUIRE(to_vector<double>(frozen) == before);
+  REQUIRE(to_vector<double>(w) != moving);
+  frozen.set_requires_grad();
+  step();
+  REQUIRE(to_vector<double>(frozen) != before);
+}
+
 }  // namespace ringgrad::test::master_weights_test

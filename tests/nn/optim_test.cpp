@@ -314,6 +314,15 @@ TEST_CASE("optim: a parameter that is frozen later stays, and the others go on a
     }
 }
 
+TEST_CASE("optim: several parameters may want no gradient from the beginning", "[quick]") {
+  const Tensor w = ones({2}).detach().set_requires_grad();
+  const Tensor frozen = ones({2});
+  CHECK_NOTHROW(optim::SGD(std::vector<Tensor>{w, frozen, ones({3})}, {.lr = 1}));
+  require_error<Error>("parameter '2' comes twice", [&] {
+    optim::SGD(std::vector<Tensor>{w, frozen, frozen}, {.lr = 1});
+  });
+}
+
 TEST_CASE("optim: a step shows as a modification to what was saved for backward", "[quick]") {
   const Tensor w = ones({2}).set_requires_grad();
   optim::SGD optimizer(std::vector<Tensor>{w}, {.lr = 0.1});

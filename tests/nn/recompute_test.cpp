@@ -146,6 +146,13 @@ TEST_CASE("checkpoint(): inputs, nesting, graphs that are kept", "[recompute][qu
   CHECK(runs == 1);
 }
 
+TEST_CASE("checkpoint(): an input may be undefined", "[recompute][quick]") {
+  const Tensor x = tensor<float>({1, 2}).set_requires_grad();
+  const auto f = [](const Tensor& mask, const Tensor& a) { return mask ? a * mask : a * a; };
+  sum(nn::checkpoint(f, Tensor(), x)).backward();
+  CHECK(to_vector<float>(x.grad()) == std::vector<float>{2, 4});
+}
+
 TEST_CASE("the second run computes in the first one's modes", "[recompute][quick]") {
   manual_seed(3);
   const Tensor x = randn({5, 6});

@@ -143,9 +143,10 @@ static Tensor largest_magnitude(const Tensor& x, const Reduced& reduced, bool ke
   return differentiable(
       "norm", {x}, reshape(largest, shape),
       [x = save(x, 0), y = save(largest, kSavedConstant)](const Tensor& dy) -> Gradients {
-        const Tensor hit = to(abs(x.get()) == y.get(), dy.dtype());
-        const Tensor g = reshape(dy, y.get().shape());
-        Tensor dx = mul(hit, div(g, sum_to(hit, y.get().shape())));
+        const DType wide = accumulator_dtype(dy.dtype());  // float16 cannot count all ties
+        const Tensor hit = to(abs(x.get()) == y.get(), wide);
+        const Tensor g = reshape(to(dy, wide), y.get().shape());
+        Tensor dx = to(mul(hit, div(g, sum_to(hit, y.get().shape()))), dy.dtype());
         if (grad_enabled()) return {mul(dx, sign(x.get()))};
         kernels::abs_backward(dx, dx, x.get());
         return {dx};

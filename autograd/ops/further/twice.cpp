@@ -316,7 +316,8 @@ Tensor conv2d_weight_gradient(const Tensor& dy_, const Tensor& x_, const OutputI
 Tensor max_pool2d_gradient(const Tensor& dy, const Tensor& index, const Shape& images) {
   const Shape rows = {dy.size(0), dy.size(1), dy.size(2) * dy.size(3)};
   const Tensor places = reshape(to(strided_contiguous(index), DType::Int64), rows);
-  const Tensor none = zeros({images[0], images[1], images[2] * images[3]}, dy.options());
+  const Tensor none =
+      zeros({images[0], images[1], images[2] * images[3]}, {dy.dtype(), dy.device()});
   return reshape(scatter_add(none, 2, places, reshape(dy, rows)), images);
 }
 
