@@ -127,6 +127,8 @@ struct AutogradMeta {
   // pass has taken it to write there until it arrives.
   std::shared_ptr<uint32_t> zeros;
   Tensor claimed;
+  // This rank has a part of the averaged gradient (distributed/zero).
+  bool is_averaged_in_parts = false;
 
   // A leaf's AccumulateGrad node. All uses in living graphs share it.
   std::weak_ptr<Node> accumulator;

@@ -73,7 +73,7 @@ Tensor make_grid(const Tensor& images_, const ImageGridOptions& o) {
                             (c * grid.size(1) + row) * grid.size(2) + column),
             images.as_strided({height, width}, {width, 1}, images.storage_offset() + from));
     }
-  return images_.dtype() == DType::UInt8 ? copy_of(grid, {DType::UInt8}) : grid;
+  return images_.dtype() == DType::UInt8 && !o.normalize ? copy_of(grid, {DType::UInt8}) : grid;
 }
 
 void save_image(const Tensor& images, const std::filesystem::path& path,

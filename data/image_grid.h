@@ -21,9 +21,9 @@ struct ImageGridOptions {
 };
 
 // images is [N, C, H, W], [C, H, W] or [H, W], floating or uint8, on any device; gray ones become
-// three equal channels. Returns float32 (or uint8 from uint8) [3, height, width] on the CPU,
-// without history: rows of nrow images with `padding` pixels around each. A single image gets no
-// padding. Throws ShapeError if there is none.
+// three equal channels. Returns float32 [3, height, width] on the CPU, or uint8 from uint8 that is
+// not normalized, without history: rows of nrow images with `padding` pixels around each. A single
+// image gets no padding. Throws ShapeError if there is none.
 Tensor make_grid(const Tensor& images, const ImageGridOptions& options = {});
 
 // Saves the grid as a .png or .ppm file, and as PNG if the name has no ending, such as a pipe's.

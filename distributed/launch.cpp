@@ -64,7 +64,7 @@ std::vector<int> exit_codes;  // of this process's calls, in order
 // Returns the exit codes of the calls that the starter made before it started this rank. Returns
 // nothing if launch() has not started this process.
 std::optional<std::vector<int>> earlier_launches() {
-  const std::string text = variable(kEarlierLaunches);
+  const std::string text = launchers_variable(kEarlierLaunches);
   if (text.empty()) return {};
   std::vector<int> codes;
   TextInput words(text.substr(1));

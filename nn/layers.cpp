@@ -200,12 +200,15 @@ std::string Unflatten::extra_repr() const {
 Tensor Unflatten::forward(const Tensor& x) {
   CHECK(x.defined(), "Unflatten: the input is an undefined tensor");
   const int dim = normalize_dim("Unflatten", dim_, x.dim());
+  int64_t known = 1;
+  for (const int64_t size : sizes_) known *= size == -1 ? 1 : size;
   Shape shape;
   for (int d = 0; d < x.dim(); ++d) {
     if (d != dim)
       shape.push_back(x.size(d));
     else
-      for (const int64_t size : sizes_) shape.push_back(size);
+      for (const int64_t size : sizes_)
+        shape.push_back(size == -1 && known > 0 ? x.size(d) / known : size);
   }
   return reshape(x, shape);
 }

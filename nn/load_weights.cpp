@@ -11,7 +11,8 @@ SafetensorsFile load_weights(const std::string& path) {
   // A network may have a part called "optim" or "model", or consist only of such parts.
   const auto of_model = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
   const NamedTensors& all = file.tensors;
-  if (std::ranges::all_of(all, belongs_to_checkpoint) && !std::ranges::all_of(all, of_model))
+  if (std::ranges::all_of(all, belongs_to_checkpoint) && std::ranges::any_of(all, of_model) &&
+      !std::ranges::all_of(all, of_model))
     file.tensors = without_prefix(all, kModelPrefix);
   return file;
 }

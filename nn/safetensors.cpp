@@ -21,17 +21,18 @@ std::shared_ptr<Storage> exact_storage(size_t bytes) {
   return std::make_shared<Storage>(data, bytes, Device(), [data] { std::free(data); });
 }
 
-// Returns the entry's bytes as a tensor: a view of the data if its position is aligned, as it
-// always is in files written here.
+// Returns the entry's bytes as a tensor: in the data's memory if its position is aligned, as it
+// always is in files written here. It has a version of its own, because it is no view of others.
 Tensor tensor_of(const SafetensorsEntry& entry, const std::shared_ptr<Storage>& data) {
   const size_t item = itemsize(*entry.dtype);
   const size_t bytes = entry.end - entry.begin;
   const Strides strides = contiguous_strides(entry.shape);
+  auto* const from = static_cast<char*>(data->data()) + entry.begin;
   if (entry.begin % item == 0)
-    return Tensor(data, entry.shape, strides, static_cast<int64_t>(entry.begin / item),
-                  *entry.dtype);
+    return Tensor(std::make_shared<Storage>(from, bytes, Device(), [data] {}), entry.shape, strides,
+                  0, *entry.dtype);
   const Tensor copy(exact_storage(bytes), entry.shape, strides, 0, *entry.dtype);
-  std::memcpy(copy.raw_data(), static_cast<const char*>(data->data()) + entry.begin, bytes);
+  std::memcpy(copy.raw_data(), from, bytes);
   return copy;
 }
 

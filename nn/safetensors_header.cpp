@@ -153,7 +153,8 @@ class HeaderReader {
 // exactly its bytes.
 void check_offsets(const std::string& file, uint64_t data_bytes,
                    std::vector<SafetensorsEntry>& entries) {
-  std::ranges::sort(
+  // Empty tensors stay in the order of the file.
+  std::ranges::stable_sort(
       entries, {}, [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
   uint64_t covered = 0;
   for (const SafetensorsEntry& entry : entries) {

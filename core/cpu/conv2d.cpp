@@ -277,7 +277,7 @@ struct Group {
   // Memory of channel-blocked images: the part of each image.
   static Tensor rows(const Tensor& images, int64_t parts, int64_t part) {
     const int64_t n = images.size(0);
-    const int64_t length = blocked_shape(images).numel() / (n * parts);
+    const int64_t length = blocked_shape(images).numel() / std::max<int64_t>(1, n * parts);
     return Tensor(images.storage(), {n, length}, {parts * length, 1},
                   images.storage_offset() + part * length, images.dtype());
   }

@@ -1,11 +1,11 @@
 #include "ringgrad/distributed/job/job_members.h"
 
 #include "ringgrad/core/base/check.h"
-#include "ringgrad/core/base/environment.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 
 namespace ringgrad {
 
-bool in_elastic_job() { return !variable(kMembersDescriptor).empty(); }
+bool in_elastic_job() { return !launchers_variable(kMembersDescriptor).empty(); }
 
 std::unique_ptr<JobMembers> make_job_members(ElasticRange range, int founders,
                                              std::chrono::milliseconds timeout) {

@@ -12,6 +12,7 @@
 #include "ringgrad/core/base/before_main.h"
 #include "ringgrad/core/base/environment.h"
 #include "ringgrad/core/base/fork.h"
+#include "ringgrad/distributed/job/rank_environment.h"
 
 namespace ringgrad {
 
@@ -31,7 +32,7 @@ RankStatus& status_in(SharedMemory& memory, int rank) {
 
 // Returns the launcher's memory, if there is a launcher and it has passed valid values.
 RankStatus* status_from_launcher() {
-  const std::string descriptor = variable("RINGGRAD_STATUS_FD");
+  const std::string descriptor = launchers_variable("RINGGRAD_STATUS_FD");
   const std::string rank = variable("LOCAL_RANK");
   if (descriptor.empty() || rank.empty()) return nullptr;
   try {

@@ -151,6 +151,11 @@ RankEnvironment rank_environment() {
   return r;
 }
 
+std::string launchers_variable(const char* name) {
+  const std::string taken_by = variable(kRankProcess);
+  return taken_by.empty() || taken_by == std::to_string(getpid()) ? variable(name) : "";
+}
+
 void take_rank(const RankEnvironment& rank) {
   if (!rank.source.empty()) setenv(kRankProcess, std::to_string(getpid()).c_str(), 1);
 }

@@ -85,6 +85,10 @@ RankEnvironment rank_environment_from(const Environment& environment);
 // the same rank.
 RankEnvironment rank_environment();
 
+// Returns the value of a variable that the launcher has set for this rank alone. It is empty in the
+// processes that a rank starts, which inherit the variable.
+std::string launchers_variable(const char* name);
+
 // Claims the rank that the environment names for this process, so that the processes it starts do
 // not take it.
 void take_rank(const RankEnvironment& rank);

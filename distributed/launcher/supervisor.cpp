@@ -178,6 +178,7 @@ class Supervisor {
     child.command = options_.command;
     child.program = options_.program;
     child.environment = {{kRankProcess, ""},
+                         {kMembersDescriptor, ""},
                          {kEarlierLaunches, options_.earlier_launches},
                          {"RANK", std::to_string(number)},
                          {"WORLD_SIZE", std::to_string(slots() * options_.num_machines)},

@@ -10,6 +10,7 @@
 
 #include "ringgrad/autograd/engine.h"
 #include "ringgrad/autograd/gradient_home.h"
+#include "ringgrad/autograd/graph.h"
 #include "ringgrad/core/base/check.h"
 #include "ringgrad/core/device/allocator.h"
 #include "ringgrad/core/overlap.h"
@@ -86,11 +87,15 @@ GradientSlices::GradientSlices(int stage, ProcessGroup& group, NamedTensors para
   move_values(/*first=*/true);
   plan(buckets);
   for (Slice& slice : slices_) release(slice);
+  for (const auto& [name, parameter] : parameters_)
+    parameter.autograd_meta()->is_averaged_in_parts = true;
 }
 
 // The group must not end while parameters travel. Other ranks' slices come back into the account of
 // the memory that holds them.
 GradientSlices::~GradientSlices() {
+  for (const auto& [name, parameter] : parameters_)
+    parameter.autograd_meta()->is_averaged_in_parts = false;
   for (const auto& arrivals : arrivals_) try {
       arrivals->wait();
     } catch (const std::exception&) {  // whoever uses a parameter hears it

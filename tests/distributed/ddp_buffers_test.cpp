@@ -58,14 +58,17 @@ TEST_CASE("a graph that is kept may have saved buffers that do not change",
           "[ddp][quick][threads]") {
   struct Masked : nn::Module {
     nn::Linear fc{6, 3};
-    Tensor mask;
-    Tensor scale;
+    Tensor scale = tensor<float>({0.1f, 1, 3});
+    Tensor mask = tensor<int64_t>({1, 0, 1});
     Masked() {
       register_module("fc", fc);
-      mask = register_buffer("mask", tensor<int64_t>({1, 0, 1}));
-      scale = register_buffer("scale", tensor<float>({0.1f, 1, 3}));
+      register_buffer("scale", scale);
+      register_buffer("mask", mask);
     }
-    Tensor forward(const Tensor& x) override { return fc(x) * scale * to(mask, DType::Float32); }
+    Tensor forward(const Tensor& x) override {
+      const Tensor y = fc(x) * scale;
+      return where(mask > 0, y, y * 2);
+    }
   };
   run_ddp_ranks(3, [](ProcessGroup& group) {
     const auto net = make_net<Masked>(3, DType::Float32);

@@ -189,8 +189,13 @@ int launch_in_a_loop(const char* program) {
 }
 
 int launch_within(const std::string& program, bool inner) {
-  if (inner)
-    return launch([] { say(str("inner rank ", process_group().rank())); }, {.num_processes = 2});
+  if (inner) {
+    const int code =
+        launch([] { say(str("inner rank ", process_group().rank())); }, {.num_processes = 2});
+    say("end of inner main");
+    return code;
+  }
+  launch([] {}, {.num_processes = 2});  // a call before the one whose rank starts a program
   return launch(
       [&] {
         if (process_group().rank() == 0) {

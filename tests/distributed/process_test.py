@@ -86,6 +86,7 @@ class Process(unittest.TestCase):
         self.assertIn("code 0", said)
         for rank in 0, 1:
             self.assertIn(f"inner rank {rank}", said)
+        self.assertEqual(said.count("end of inner main\n"), 2, said)  # of the refused program, and of the starter
 
 
 if __name__ == "__main__":

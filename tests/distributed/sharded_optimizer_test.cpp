@@ -501,6 +501,12 @@ TEST_CASE("what cannot be divided is refused", "[sharded_optimizer][quick][threa
       late.share(gone.step_share());
     }
     must_be_refused(group, "the wrapper of these parameters is gone", [&] { late.step(); });
+    const auto forgotten = make_seeded<nn::Linear>(1, 6, 3);
+    DistributedDataParallel in_parts(*forgotten, group, {.zero = 1});
+    optim::SGD alone(forgotten->named_parameters(), {.lr = 0.1});
+    const auto [x, target] = batch_of(0, group);
+    cross_entropy(in_parts(x), target).backward();
+    must_be_refused(group, "use a ShardedOptimizer", [&] { alone.step(); });
   });
   const auto errors = errors_of_ranks(host_groups(2), [&](ProcessGroup& group) {
     const auto net = make_seeded<nn::Linear>(1, 6, 3);

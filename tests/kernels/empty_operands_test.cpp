@@ -195,4 +195,27 @@ TEST_CASE("an empty batch leaves zeros in a layer's gradients", "[quick]") {
   }
 }
 
+TEST_CASE("convolutions of no images, and of images without height, by every method", "[quick]") {
+  for (const int64_t channels : {3, 16, 32})
+    for (const int64_t groups : {int64_t{1}, int64_t{2}, channels})
+      for (const Shape& shape : {Shape{0, channels, 8, 8}, Shape{1, channels, 0, 5}})
+        for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64}) {
+          if (channels % groups != 0) continue;
+          INFO(channels << " channels, " << groups << " groups, " << shape << ", " << dtype);
+          const auto leaf = [&](const Shape& of) {
+            return to(ones(of), dtype).detach().set_requires_grad();
+          };
+          const Tensor x = leaf(shape);
+          const Tensor w = leaf({channels, channels / groups, 3, 3});
+          const Conv2dOptions options{.padding = 2, .groups = groups};
+          sum(conv2d(x, w, {}, options)).backward();
+          CHECK(x.grad().shape() == shape);
+          CHECK(to_vector<double>(w.grad()) ==
+                std::vector<double>(static_cast<size_t>(w.numel()), 0));
+          if (shape[0] > 0) continue;
+          const Tensor y = conv_transpose2d(leaf(shape), w, {}, {.groups = groups});
+          CHECK_NOTHROW(sum(y).backward());
+        }
+}
+
 }  // namespace ringgrad::test::empty_operands_test

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "ringgrad/autograd/ops.h"
 #include "ringgrad/core/base/file.h"
 #include "ringgrad/core/base/sha256.h"
 #include "ringgrad/core/factory.h"
@@ -81,6 +82,28 @@ TEST_CASE("safetensors: strided views are saved row-major", "[quick]") {
   nn::save_safetensors(folder / "x", {{"t", x.as_strided({3, 2}, {1, 3}, 0)}});
   REQUIRE(to_vector<float>(nn::load_safetensors(folder / "x").tensors[0].second) ==
           std::vector<float>{1, 4, 2, 5, 3, 6});
+}
+
+TEST_CASE("safetensors: many tensors, of which some are empty", "[quick]") {
+  const TempFolder folder;
+  for (int count = 2; count < 70; ++count)
+    for (int empty = 1; empty < std::min(count, 6); ++empty) {
+      nn::NamedTensors saved;
+      for (int i = 0; i < count; ++i)
+        saved.emplace_back("t" + std::to_string(100 + i), zeros({i < empty ? 0 : 1}));
+      CHECK_NOTHROW(nn::save_safetensors(folder / "x", saved));
+    }
+}
+
+TEST_CASE("safetensors: loaded tensors are no views of each other", "[quick]") {
+  const TempFolder folder;
+  nn::save_safetensors(folder / "x", {{"a", ones({2})}, {"b", ones({2})}});
+  const nn::NamedTensors loaded = nn::load_safetensors(folder / "x").tensors;
+  const Tensor a = loaded[0].second.set_requires_grad();
+  const Tensor loss = sum(square(a));
+  fill_(loaded[1].second, 0);
+  CHECK_NOTHROW(loss.backward());
+  CHECK_NOTHROW(loaded[1].second.mul_(a));
 }
 
 TEST_CASE("safetensors: the bytes are the format's", "[quick]") {
@@ -366,7 +389,8 @@ TEST_CASE("weights load from a file of weights and from a checkpoint", "[quick]"
   REQUIRE(to_vector<float>(net.w) == std::vector<float>{5, 6});
   // Weights whose names begin like a checkpoint's.
   for (const nn::NamedTensors& named :
-       {nn::NamedTensors{{"optim.w", w}, {"head.w", w}}, nn::NamedTensors{{"model.w", w}}}) {
+       {nn::NamedTensors{{"optim.w", w}, {"head.w", w}}, nn::NamedTensors{{"model.w", w}},
+        nn::NamedTensors{{"optim.w", w}, {"random.w", w}}}) {
     nn::save_safetensors(folder / "named", named);
     REQUIRE(nn::load_weights(folder / "named").tensors.size() == named.size());
   }

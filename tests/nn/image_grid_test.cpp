@@ -69,6 +69,10 @@ TEST_CASE("make_grid: normalize moves a range to [0, 1]", "[quick]") {
   const ImageGridOptions given = {.normalize = true, .value_range = std::pair(0.0, 2.0)};
   CHECK(difference(first_rows(given), {0, 1, 0.5, 0, 1, 1}, exact) == "");
   CHECK(to_vector<float>(images) == std::vector<float>{-1, 3, 1, 0, 2, 5});
+  const Tensor bytes = make_grid(tensor<uint8_t>({10, 30}, {1, 1, 1, 2}), {.normalize = true});
+  CHECK(bytes.dtype() == DType::Float32);
+  CHECK(to_vector<float>(bytes)[0] == 0);
+  CHECK(difference(std::vector<double>{to_vector<float>(bytes)[1]}, {1}, exact) == "");
 }
 
 TEST_CASE("save_image: a file has the grid's bytes", "[quick]") {

@@ -286,6 +286,9 @@ TEST_CASE("braces without names are a height and a width, as in libtorch", "[qui
 TEST_CASE("Flatten, Identity and Sequential", "[quick]") {
   REQUIRE(nn::Flatten()(ones({2, 3, 4, 5})).shape() == Shape{2, 60});
   REQUIRE(nn::Flatten(0, 1)(ones({2, 3, 4})).shape() == Shape{6, 4});
+  REQUIRE(nn::Unflatten(1, {2, -1})(ones({4, 6})).shape() == Shape{4, 2, 3});
+  REQUIRE(nn::Unflatten(1, {2, -1})(ones({0, 6})).shape() == Shape{0, 2, 3});
+  REQUIRE_THROWS_AS(nn::Unflatten(1, {4, -1})(ones({4, 6})), ShapeError);
   const Tensor x = ones({2});
   REQUIRE(nn::Identity()(x).is_same(x));
   REQUIRE(nn::Sequential()(x).is_same(x));

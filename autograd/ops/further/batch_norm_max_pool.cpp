@@ -40,7 +40,7 @@ static Tensor in_one_pass(const BatchNormArguments& in, const kernels::RunningSt
        wants_bias = wants_grad(bias), weight_home = GradientHome(weight),
        bias_home = GradientHome(bias)](const Tensor& dy_) -> Gradients {
         if (grad_enabled()) {
-          const Tensor g = y ? mul(dy_, to(gt(y.get(), 0), dy_.dtype())) : dy_;
+          const Tensor g = y ? where(y.get() > 0, dy_, 0) : dy_;
           if (!wants_dx)
             return batch_norm_gradients(g, winners.get(), weight.get(), {}, mean.get(), var.get(),
                                         eps);

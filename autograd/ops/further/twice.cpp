@@ -361,7 +361,7 @@ Gradients batch_norm_gradients(const Tensor& dy_, const Tensor& x_, const Tensor
     channels[d] = 1;
   }
   const auto per_channel = [&](const Tensor& t) { return reshape(t, channels); };
-  const Tensor rectified = y ? mul(dy_, ones_where_positive(y, x_)) : dy_;
+  const Tensor rectified = y ? where(ones_where_positive(y, x_) > 0, dy_, 0) : dy_;
   const Tensor g = to(rectified, wide);
   const Tensor x = to(x_, wide);
   const bool training = !mean_;

@@ -290,6 +290,7 @@ void convolve_blocks(Stream stream, const ConvShape& shape, bool forward, const 
                      const float* w, const float* bias, const T* addend, T* y) {
   const Axes axes(shape, forward);
   const auto& [rows, columns] = axes;
+  if (rows.outputs == 0) return;  // the gradient of images of no height
   const Window window(axes);
   const Taps taps(stream, window);
   const int64_t blocks = channel_blocks(shape.groups);
