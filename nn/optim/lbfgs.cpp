@@ -46,21 +46,23 @@ LBFGS::LBFGS(const ParameterList& parameters, LBFGSOptions options) : options_(o
 
 // The measured curvature is forgotten, because it says nothing of the parameters that join.
 void LBFGS::take_in_unfrozen() {
-  const auto taken = std::erase_if(frozen_, [this](const auto& named) {
-    const auto& [name, tensor] = named;
-    if (!tensor.requires_grad()) return false;
-    parameters_.push_back(tensor);
-    const Tensor& first = parameters_[0];
+  for (auto next = frozen_.begin(); next != frozen_.end();) {
+    const auto& [name, tensor] = *next;
+    if (!tensor.requires_grad()) {
+      ++next;
+      continue;
+    }
+    const Tensor& first = parameters_.empty() ? tensor : parameters_[0];
     CHECK(tensor.dtype() == first.dtype() && tensor.device() == first.device(),
           "LBFGS: parameter '", name, "' is ", tensor.dtype(), " on ", tensor.device(),
           ", the first one ", first.dtype(), " on ", first.device(),
           ", expected one dtype and device");
-    return true;
-  });
-  if (taken == 0) return;
-  previous_gradient_ = {};
-  history_.clear();
-  scale_ = 1;
+    parameters_.push_back(tensor);
+    next = frozen_.erase(next);
+    previous_gradient_ = {};
+    history_.clear();
+    scale_ = 1;
+  }
 }
 
 void LBFGS::zero_grad() {
