@@ -10,7 +10,7 @@ from source_tree import Breach, without_comments
 LONG_FILE = 500  # lines: a longer one says why it is one file
 MAX_COLUMNS = 100  # of a line of C++ outside raw strings
 # Tokens of each tier without tests, bench and comments; MAX_BOOK is that of the book.
-MAX_TOKENS = {"library": 497_352, "program": 209_926, "emulator": 51_080}
+MAX_TOKENS = {"library": 497_363, "program": 209_926, "emulator": 51_080}
 MAX_BOOK = 127_172  # tokens of the book: it, and the number below, may only fall
 MAX_MIXED_ROOMS = 10  # that are the book's in part
 FREE_FOLDERS = {"tests", "bench"}  # consumers: they may include everything, and have no budget

@@ -195,7 +195,8 @@ int launch_within(const std::string& program, bool inner) {
     say("end of inner main");
     return code;
   }
-  launch([] {}, {.num_processes = 2});  // a call before the one whose rank starts a program
+  // A call before the one whose rank starts a program.
+  if (const int code = launch([] {}, {.num_processes = 2})) return code;
   return launch(
       [&] {
         if (process_group().rank() == 0) {
