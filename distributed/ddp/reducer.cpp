@@ -141,7 +141,7 @@ void Reducer::begin_averaging() {
     fail_all_ranks(
         str("on rank ", group_.rank(), ", step ", step_ + 1,
             " begins with the averages of the step before it, of which with zero = ", options_.zero,
-            " no rank has all; call the optimizer's zero_grad() before; it is a ShardedOptimizer"));
+            " no rank has all; call the optimizer's zero_grad() before (a ShardedOptimizer's)"));
   released_ = 0;
   begin_step();
   begun_ = Clock::now();

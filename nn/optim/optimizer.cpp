@@ -96,7 +96,7 @@ void Optimizer::step(const Tensor& guard) {
     if (program_observer) program_observer->step(this, g, groups_[g].named, groups_[g].lr);
     for (const Tensor& p : groups_[g].parameters)
       CHECK(share_ || p.grad() || !p.autograd_meta()->is_averaged_in_parts, name_,
-            ": of its gradients each rank has a part (zero); use a ShardedOptimizer");
+            ": its gradients were averaged in parts (zero); use a ShardedOptimizer of the wrapper");
     std::vector<ArenaRange> ranges = current_ranges(groups_[g]);
     groups_[g].guarded_lr = groups_[g].lr_tensor;
     if (guard) {  // the kernels do nothing if the learning rate is NaN

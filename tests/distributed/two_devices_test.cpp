@@ -11,8 +11,10 @@
 #include "ringgrad/core/device/cpu_division.h"
 #include "ringgrad/core/error.h"
 #include "ringgrad/core/factory.h"
+#include "ringgrad/nn/layers.h"
 #include "ringgrad/nn/optim/clip_grad.h"
 #include "ringgrad/nn/optim/lbfgs.h"
+#include "ringgrad/nn/optim/optimizers.h"
 #include "ringgrad/tests/catch.h"
 #include "ringgrad/tests/test_util.h"
 
@@ -179,4 +181,27 @@ TEST_CASE("worker threads run without grad mode", "[two_devices][quick][threads]
       w, [&](const Tensor& leaf) { joined = (leaf * 2).requires_grad(); });
   to(w * 2, kFirst).backward();
   CHECK(!joined);
+}
+
+TEST_CASE("an optimizer's state loads after its parameters have moved",
+          "[two_devices][quick][threads]") {
+  nn::Linear net(2, 1);
+  optim::Adam before(net.named_parameters(), {.lr = 0.1});
+  for (int step = 0; step < 3; ++step) {
+    before.zero_grad();
+    sum(net(ones({1, 2}))).backward();
+    before.step();
+  }
+  nn::NamedTensors saved;
+  for (const auto& [name, tensor] : before.state_dict())
+    saved.emplace_back(name, copy_of(tensor, {tensor.dtype()}));
+  optim::Adam after(net.named_parameters(), {.lr = 0.1});
+  net.to(kSecond);
+  after.load_state_dict(saved);
+  const nn::NamedTensors loaded = after.state_dict();
+  REQUIRE(loaded.size() == saved.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    INFO(saved[i].first);
+    CHECK(to_vector<double>(loaded[i].second) == to_vector<double>(saved[i].second));
+  }
 }
